@@ -12,6 +12,7 @@ use crate::actions::test_message::{ChooseError, choose, sample, start_cooldown, 
 use crate::channels::Sample;
 use crate::config::Config;
 use crate::contacts::merge::ContactSpec;
+use crate::contacts::resolver::ResolvedContacts;
 use crate::contacts::{Contact, masked_address};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
@@ -120,7 +121,7 @@ async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> 
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
     }
-    let contact = choose(&contacts, named).map_err(|error| not_chosen(subject, named, &error))?;
+    let contact = choose(&contacts, named).map_err(|error| not_chosen(subject, named, &contacts, &error))?;
     let now = redis.server_time().await?;
     warnings(subject, &contacts, &contact, now).iter().for_each(say);
     let settings = SubjectSettings::read(&fields, &config.plans()?);
@@ -140,12 +141,18 @@ async fn cool_down(redis: &CliConnection, contact: &Contact) -> anyhow::Result<(
     ))
 }
 
-fn not_chosen(subject: &Subject, named: Option<&str>, error: &ChooseError) -> anyhow::Error {
+fn not_chosen(
+    subject: &Subject,
+    named: Option<&str>,
+    contacts: &ResolvedContacts,
+    error: &ChooseError,
+) -> anyhow::Error {
     let flags = AddressArgs::names().map(|flag| format!("--{flag}"));
     match error {
         ChooseError::NotFound(known) => {
             let what = match named {
                 Some(text) => printable(text),
+                None if !contacts.unreadable.is_empty() => "that can be read".to_owned(),
                 None => "that alerts could go to, and there is no fallback".to_owned(),
             };
             let hint = match known.is_empty() {
@@ -153,7 +160,17 @@ fn not_chosen(subject: &Subject, named: Option<&str>, error: &ChooseError) -> an
                     let line = format!("quotabell subject set {subject} {} ADDRESS", flags[0]);
                     format!("`{line}` sets one, or name {} here", flags.join(" or "))
                 }
-                false => format!("there are {}; --contact names one", listed(known)),
+                false if known.iter().all(|contact| !contact.verified) => format!(
+                    "there are {}; they get nothing until they are confirmed over HTTP (docs/http-api.md)",
+                    listed(known)
+                ),
+                false if known.iter().all(|contact| contact.disabled.is_none()) => {
+                    format!("there are {}; --contact names one", listed(known))
+                }
+                false => format!(
+                    "there are {}; --contact names one, and `quotabell contact enable` lets alerts to a disabled one through",
+                    listed(known)
+                ),
             };
             hint::failed(format_args!("{subject} has no contact {what}"), hint)
         }

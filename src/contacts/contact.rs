@@ -316,4 +316,14 @@ mod tests {
         assert!(text(r#"{"channel":"email"}"#).contains("email contact has no \"address\""));
         assert!(text(r#"{"channel":"sms"}"#).contains("allowed are \"email\" and \"webhook\""));
     }
+
+    /// A list whose parts fit by chance would be written to as if it were an object.
+    #[test]
+    fn a_list_is_no_contact() {
+        let list = r#"[null,"webhook",null,"http://x/echo","whsec_x",false,false]"#;
+        let error = serde_json::from_str::<Contact>(list).expect_err("a list").to_string();
+        assert!(error.contains("expected an object"), "{error}");
+        let value: serde_json::Value = serde_json::from_str(list).expect("JSON");
+        assert!(<Contact as serde::Deserialize>::deserialize(&value).is_err());
+    }
 }

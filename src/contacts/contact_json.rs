@@ -1,9 +1,11 @@
 //! The stored form of one contact: JSON in Redis, TOML in the configuration. Pure.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error as _;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -19,6 +21,8 @@ use crate::types::{
 
 /// The field that holds an address which is a URL; every other lies in `address`.
 const URL: &str = "url";
+/// What a contact is, as an error says it.
+const EXPECTED: &str = "an object with a channel and an address or url";
 
 /// The form without secrets, as [`masked_contact`](super::masked_contact) leaves it.
 impl JsonSchema for Contact {
@@ -52,7 +56,22 @@ impl Serialize for Contact {
 
 impl<'de> Deserialize<'de> for Contact {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(ContactJson::deserialize(deserializer)?).map_err(D::Error::custom)
+        Self::try_from(deserializer.deserialize_map(ObjectVisitor)?).map_err(D::Error::custom)
+    }
+}
+
+/// Takes objects only: a derived struct would also take a list of its fields.
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = ContactJson;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(EXPECTED)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ContactJson, A::Error> {
+        ContactJson::deserialize(MapAccessDeserializer::new(map))
     }
 }
 
@@ -60,7 +79,6 @@ impl<'de> Deserialize<'de> for Contact {
 ///
 /// Unknown fields are left alone: the platform may keep its own notes beside ours.
 #[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(expecting = "an object with a channel and an address or url")]
 #[schemars(description = "A contact; only the fields of its channel are there.")]
 struct ContactJson {
     /// What the routes of contacts take.

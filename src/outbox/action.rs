@@ -105,7 +105,7 @@ pub async fn act(
     action: DeliveryAction,
     ids: &[DeliveryId],
 ) -> Result<Vec<ActionReply>, OutboxError> {
-    debug_assert!(ids.len() <= ACTION_MAX, "the caller cuts its list");
+    assert!(ids.len() <= ACTION_MAX, "the caller cuts its list");
     let mut call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(ENDED_DELIVERY_TTL.as_secs());
     for id in ids {
         call = call.arg(id.as_str());

@@ -212,11 +212,14 @@ impl<N: Notifier> DeliveryWorker<N> {
         let outbox = &self.shared.outbox;
         let recipients = Recipients::select(alert, &contacts, outbox.on_multiple);
         let call = || self.settle_queue.fan_out(leased, alert, &recipients);
-        let Some(FanOutReply::Done(result)) = self.retry_until_recorded(leased, call).await else {
-            tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
-            return;
-        };
-        fan_out_log::fanned_out_again(leased, alert, &result);
+        match self.retry_until_recorded(leased, call).await {
+            Some(FanOutReply::Done(result)) => fan_out_log::fanned_out_again(leased, alert, &result),
+            // An earlier call may have come through, and then what follows a fan-out is still to be done.
+            Some(_) => {
+                tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through")
+            }
+            None => return,
+        }
         // Even if none was created, a place at a destination is free.
         outbox.new_deliveries.notify_one();
         if recipients.waits {

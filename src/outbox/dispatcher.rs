@@ -143,9 +143,13 @@ impl<N: Notifier> Dispatcher<N> {
         if pending_outcomes.any() {
             let ping = outbox.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, outbox.keys.stream()))?;
-            tokio::select! {
-                () = pending_outcomes.flush(RESPONSE_TIMEOUT) => {}
-                () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
+            // A fan-out that is cut off can't tell later whether it came through.
+            let mut flushed = std::pin::pin!(pending_outcomes.flush(RESPONSE_TIMEOUT));
+            loop {
+                tokio::select! {
+                    () = &mut flushed => break,
+                    () = self.settler.filled() => self.settler.record().await,
+                }
             }
         }
         let is_held_up = self.attempts.len() >= self.attempts_max;

@@ -89,7 +89,10 @@ fn set_writes_the_limits_of_every_window() {
     assert!(shown.contains("billing day  15\n"), "{shown}");
     assert!(shown.contains("requests=600/hour requests=5000/day tokens=9/month\n"), "{shown}");
 
+    let both = subject(&server, &["set", "alice", "--limit", "tokens=none", "--limit", "tokens=7"]);
+    assert!(both.code == 2 && both.stderr.contains("none stands beside another limit"), "{}", both.told());
     let clear = ["--clear", "billing-day", "--limit", "requests=100/week 7/month", "--limit", "tokens=none"];
+    let clear = [&clear[..], &["--limit", "tokens=none"]].concat();
     let warned = subject(&server, &[&["set", "alice"], &clear[..]].concat());
     let warning =
         "warning: the limits of requests: 100/week is above 7/month: the limit of the month is reached first\n";

@@ -167,18 +167,18 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
         known(&name, ImportFormat::Jsonl).or_else(|error| if name == CONTACTS { Ok(()) } else { Err(error) })?;
         match value {
             Value::Object(limits) if name == LIMITS => limits.into_iter().try_for_each(|(metric, limit)| {
-                row.set_cell(&format!("{LIMIT_PREFIX}{metric}"), text_of(limit, " "))
+                let name = format!("{LIMIT_PREFIX}{metric}");
+                row.set_cell(&name, text_of(&name, limit)?)
             })?,
             Value::Null if name == LIMITS => {}
             _ if name == LIMITS => {
                 return Err(format!("{LIMITS} must be an object of limits by metric, as {{\"requests\": 5000}}"));
             }
             value if name == CONTACTS => no_contacts(&value)?,
-            limit if name.starts_with(LIMIT_PREFIX) => row.set_cell(&name, text_of(limit, " "))?,
             Value::Array(items) if ContactColumns::has(&name) => {
-                items.into_iter().try_for_each(|item| row.set_cell(&name, text_of(item, ",")))?;
+                items.into_iter().try_for_each(|item| row.set_cell(&name, text_of(&name, item)?))?;
             }
-            value => row.set_cell(&name, text_of(value, ","))?,
+            value => row.set_cell(&name, text_of(&name, value)?)?,
         }
     }
     Ok(row)
@@ -192,17 +192,24 @@ fn no_contacts(value: &Value) -> Result<(), String> {
     Err(format!("{CONTACTS} must be empty, because they are shown without secrets: {names} name contacts"))
 }
 
-/// The text that a value stands for in a cell; a list is its parts with separators. What the field does not take is
-/// refused where its text is read.
-fn text_of(value: Value, separator: &str) -> Option<String> {
+/// The text that a value stands for in a cell of this column. A list of text and numbers becomes its parts with
+/// separators.
+fn text_of(name: &str, value: Value) -> Result<Option<String>, String> {
+    let separator = if name.starts_with(LIMIT_PREFIX) { " " } else { "," };
+    let takes_lists = name.starts_with(LIMIT_PREFIX) || name.ends_with("thresholds") || name.ends_with("_metrics");
+    let part = |value: Value| match value {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(number.to_string()),
+        _ => Err(format!("{name} must be text, a number, or (limits, thresholds and contacts) a list of those")),
+    };
     match value {
-        Value::Null => None,
-        Value::String(text) => Some(text),
-        Value::Array(items) => {
-            let parts: Vec<String> = items.into_iter().filter_map(|item| text_of(item, separator)).collect();
-            Some(parts.join(separator))
+        Value::Null => Ok(None),
+        Value::Array(items) if takes_lists => {
+            let parts: Vec<String> = items.into_iter().map(part).collect::<Result<_, _>>()?;
+            Ok(Some(parts.join(separator)))
         }
-        other => Some(other.to_string()),
+        Value::Object(headers) if name.ends_with("_headers") => Ok(Some(Value::Object(headers).to_string())),
+        value => part(value).map(Some),
     }
 }
 
@@ -393,5 +400,21 @@ mod tests {
             );
         }
         assert_eq!((lines[2].0, lines[2].1.is_err()), (4, true));
+    }
+
+    /// A field takes any text, so a value of another kind would become a subject or a plan that nobody meant.
+    #[test]
+    fn a_value_of_another_kind_is_refused() {
+        for bad in [
+            r#"{"subject":["alice","bob"]}"#,
+            r#"{"subject":true}"#,
+            r#"{"subject":{"id":1}}"#,
+            r#"{"plan":["free"]}"#,
+            r#"{"thresholds":[80,null]}"#,
+            r#"{"limits":{"requests":{}}}"#,
+        ] {
+            let error = row_of_json(bad.as_bytes()).expect_err(bad);
+            assert!(error.contains("must be text, a number, or"), "{bad}: {error}");
+        }
     }
 }

@@ -65,14 +65,23 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
 /// Every subject, once each: SCAN may return a key more than once. A million subjects take some 60 MB here, and nothing
 /// but time on the server.
 async fn scan(redis: &CliConnection) -> anyhow::Result<BTreeSet<Subject>> {
-    let (mut subjects, prefix) = (BTreeSet::new(), redis.keys().subject_prefix().len());
+    let (mut subjects, mut illegal) = (BTreeSet::new(), BTreeSet::new());
+    let prefix = redis.keys().subject_prefix().len();
     let what = "list subjects";
     // In a cluster they lie on all of its primaries.
     for server in redis.explained(what, redis.client().primaries().await)? {
         let mut scan = Scan::keys(redis.keys().subject_pattern());
         while let Some(slice) = redis.explained(what, scan.next::<Vec<u8>>(&server).await)? {
-            subjects.extend(slice.iter().filter_map(|key| Subject::parse(key.get(prefix..)?).ok()));
+            for key in slice {
+                match Subject::parse(key.get(prefix..).unwrap_or_default()) {
+                    Ok(subject) => drop(subjects.insert(subject)),
+                    Err(_) => drop(illegal.insert(key)),
+                }
+            }
         }
+    }
+    for key in illegal {
+        say(format_args!("warning: the key {:?} names no subject, so nothing reads it", String::from_utf8_lossy(&key)));
     }
     Ok(subjects)
 }

@@ -196,7 +196,11 @@ fn limits_of(named: Vec<String>) -> Result<BTreeMap<String, String>, String> {
             )
         })?;
         let together = all.entry(metric.to_owned()).or_default();
-        *together = format!("{together} {limits}").trim().to_owned();
+        *together = match (together.as_str(), limits) {
+            ("", limits) | ("none", limits @ "none") => limits.to_owned(),
+            ("none", _) | (_, "none") => return Err(format!("--limit {limit}: none stands beside another limit")),
+            (before, limits) => format!("{before} {limits}"),
+        };
     }
     Ok(all)
 }
