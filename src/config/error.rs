@@ -54,7 +54,7 @@ pub enum ConfigError {
 pub struct ComponentError {
     /// The key, such as `email.templates`; `None` if the machine is at fault and no key.
     pub(super) setting: Option<&'static str>,
-    /// Where the key was written.
+    /// The line or the variable that sets the key.
     pub(super) place: Option<Place>,
     /// The component's error.
     pub(super) error: Box<dyn Error + Send + Sync>,

@@ -52,7 +52,7 @@ pub struct HistoryArchiver {
     unarchived: BTreeSet<Day>,
 }
 
-/// Where the archiving of a day starts.
+/// The position at which the archiving of a day starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArchiveStart {
     /// At the first counter: archived counters may have changed.

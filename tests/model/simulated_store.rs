@@ -31,7 +31,7 @@ pub struct Entry {
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Where a worker starts.
+/// The stored state from which a worker starts.
 pub struct Start {
     pub checkpoint: StreamId,
     pub instance: DeploymentId,
