@@ -36,6 +36,10 @@ else
   tee -a "$log" <"$log_of_kill"
 fi
 
+# What failed, once more at the end, where a reader of a long or cut log looks.
+if ((failed)); then
+  sed -n '/^failures:$/,/^test result:/p' "$log" | tail -n 300
+fi
 awk '
   match($0, /[0-9]+ passed; [0-9]+ failed; [0-9]+ ignored/) {
     split(substr($0, RSTART, RLENGTH), words, " ")
