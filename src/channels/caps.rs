@@ -1,8 +1,8 @@
-//! Caps: whether a message may leave now, and when to ask again where it may not.
+//! Caps: whether a message may be sent now, and if not, when to ask again.
 //!
-//! Which cap holds for which contact is the channel's to say; here it is asked. The limiters of `quotabell-throttle`
-//! keep their counts in Redis, so that a cap holds for all daemons together. Never sends and never waits. A cap is a
-//! promise: where Redis can't be asked, nothing leaves. Read next: [`super::cap_retry_pacer`].
+//! The settings of a channel define its cap. The limiters of `quotabell-throttle` keep their counts in Redis, so all
+//! daemons together stay within a cap. This file never sends and never waits. A cap is a promise: if Redis does not
+//! answer, nothing is sent. Read next: [`super::cap_retry_pacer`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::types::{Channel, Destination, Keys, ONCE_A_MINUTE, Rate, duration};
 use quotabell_throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
 
-/// Asks the limiters.
+/// Counts messages, and refuses those that exceed a cap.
 #[derive(Debug)]
 pub struct Caps {
     client: Arc<RedisClient>,
@@ -26,17 +26,17 @@ pub struct Caps {
     pacer: Mutex<CapRetryPacer>,
 }
 
-/// Whether a message may leave.
+/// Whether a message may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapDecision {
-    /// It may: it has been counted.
+    /// The message may be sent, and was counted.
     Allowed,
-    /// It may not: the cap is used up.
+    /// The message may not be sent, because the cap is exhausted.
     Exhausted {
-        /// When to ask again, jitter included.
+        /// When to ask again, including jitter.
         retry_after: Duration,
     },
-    /// Redis could not be asked, so it may not.
+    /// The message may not be sent, because Redis did not answer.
     Unknown {
         /// When to ask again.
         retry_after: Duration,
@@ -44,13 +44,13 @@ pub enum CapDecision {
 }
 
 impl Caps {
-    /// Caps for the partition of these keys. Connects nowhere.
+    /// Caps for the partition of these keys. Does not connect.
     pub fn new(client: Arc<RedisClient>, keys: Keys) -> Self {
         Self { client, keys, pacer: Mutex::default() }
     }
 
-    /// Counts one message to this contact, if its cap admits it; always, if it has no cap. A message that was counted
-    /// stays counted, whatever becomes of it. Not repeatable: a second call counts another.
+    /// Counts one message to this contact, if the cap allows it. A contact without a cap may always get the message.
+    /// The message stays counted even if sending it fails. Not repeatable: a second call counts another message.
     pub async fn decide_attempt(&self, channels: &Channels, contact: &Contact) -> CapDecision {
         match Cap::for_destination(channels, &self.keys, contact.channel(), &destination(contact)) {
             Some(cap) => self.decide(&cap, cap.call(&self.client, 1).await),
@@ -68,7 +68,7 @@ impl Caps {
             }
         };
         let Admission::Rejected { retry_after } = admission else { return CapDecision::Allowed };
-        // One unit is never more than the limit, so the limiter always knows when.
+        // One unit is never more than the limit, so the limiter always returns a time.
         let throttled =
             ThrottledDelivery { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.pacer.lock().unwrap_or_else(PoisonError::into_inner).wait(throttled);
@@ -79,40 +79,33 @@ impl Caps {
         CapDecision::Exhausted { retry_after: duration::whole_ms(wait + jitter) }
     }
 
-    /// Never the key itself, which may hold the destination: the deliveries that wait lead to their contact.
+    /// Does not log the key, which may contain the destination. The waiting deliveries name their contact.
     fn log_error(&self, cap: &Cap, error: &RedisError) {
         let kind = error_kind(error);
         kind.count("throttle");
         let (channel, error_kind) = (cap.channel.as_str(), kind.as_str());
         if kind == ErrorKind::WrongType {
-            tracing::error!(name: ONCE_A_MINUTE, channel, keys = cap.shown_as(&self.keys), %error, "the key of a cap holds something else: its deliveries wait until it is mended");
+            let keys = self.keys.cap(cap.channel, (!cap.is_of_channel).then_some("*"));
+            tracing::error!(name: ONCE_A_MINUTE, channel, keys, %error, "the key of a cap holds something else than a count: its deliveries wait until somebody deletes the key");
         } else {
-            tracing::error!(name: ONCE_A_MINUTE, channel, error_kind, %error, "redis does not answer whether a cap is exhausted: nothing is sent under it; trying again");
+            tracing::error!(name: ONCE_A_MINUTE, channel, error_kind, %error, "redis does not answer whether a cap is exhausted: its deliveries wait; trying again");
         }
     }
 }
 
-/// The cap that holds for messages to one destination.
+/// The cap on messages to one destination.
 #[derive(Debug)]
 pub struct Cap {
     channel: Channel,
     rate: Rate,
-    /// Where they are counted.
+    /// The key of the counter.
     key: String,
-    limiter: CapLimiter,
-}
-
-/// How messages under a cap are counted.
-#[derive(Debug, Clone, Copy)]
-enum CapLimiter {
-    /// All of the channel together.
-    Channel(FixedWindow),
-    /// Those to each destination by themselves.
-    Destination(SlidingWindow),
+    /// Whether all messages of the channel are counted together, because they go through one server.
+    is_of_channel: bool,
 }
 
 impl Cap {
-    /// The cap of a channel, for what goes to this destination; `None` where none holds.
+    /// The cap of a channel for messages to this destination; `None` if there is no cap.
     pub fn for_destination(
         channels: &Channels,
         keys: &Keys,
@@ -120,29 +113,26 @@ impl Cap {
         destination: &Destination,
     ) -> Option<Self> {
         let rate = channels.cap(channel)?;
-        if definition(channel)?.server_absence.is_some() {
-            let limiter = CapLimiter::Channel(FixedWindow::new(rate.into()));
-            return Some(Self { channel, rate, key: keys.cap(channel, None), limiter });
-        }
-        // An attempt says what is wrong with an address that names no origin.
-        if *destination == Destination::derive(channel, None) {
+        let is_of_channel = definition(channel)?.server_absence.is_some();
+        // An address without an origin has no cap: an attempt reports what is wrong with it.
+        if !is_of_channel && *destination == Destination::derive(channel, None) {
             return None;
         }
-        let limiter = SlidingWindow::new(rate.into()).expect("the settings allow no more than can be counted");
-        let (key, limiter) = (keys.cap(channel, Some(destination.as_str())), CapLimiter::Destination(limiter));
-        Some(Self { channel, rate, key, limiter })
+        let key = keys.cap(channel, (!is_of_channel).then_some(destination.as_str()));
+        Some(Self { channel, rate, key, is_of_channel })
     }
 
-    /// How many messages it lets leave.
+    /// The allowed number of messages and the window.
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// How long until it lets a message leave, if nothing else does; `None` where it does now. Takes nothing.
+    /// How long until the cap allows another message, if none is sent meanwhile; `None` if it allows one now. Counts
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said.
+    /// The error of Redis or of the connection.
     pub async fn exhausted_for(&self, client: &RedisClient) -> RedisResult<Option<Duration>> {
         Ok(match self.call(client, 0).await?.admission {
             Admission::Rejected { retry_after } => retry_after,
@@ -150,17 +140,13 @@ impl Cap {
         })
     }
 
-    /// Takes these units; 0 asks for one and takes none.
+    /// Counts these units; 0 asks for one unit and counts none.
     async fn call(&self, client: &RedisClient, units: u64) -> RedisResult<RateDecision> {
-        match &self.limiter {
-            CapLimiter::Channel(limiter) => limiter.take(&mut client.connection(), &self.key, units).await,
-            CapLimiter::Destination(limiter) => limiter.take(&mut client.connection(), &self.key, units).await,
+        let (mut connection, rate) = (client.connection(), self.rate.into());
+        if self.is_of_channel {
+            return FixedWindow::new(rate).take(&mut connection, &self.key, units).await;
         }
-    }
-
-    /// The key as a log may show it: without the destination.
-    fn shown_as(&self, keys: &Keys) -> String {
-        let any = matches!(self.limiter, CapLimiter::Destination(_)).then_some("*");
-        keys.cap(self.channel, any)
+        let limiter = SlidingWindow::new(rate).expect("the settings allow no more than can be counted");
+        limiter.take(&mut connection, &self.key, units).await
     }
 }

@@ -1,6 +1,6 @@
-//! `/etc/hosts`: names with the addresses that this machine lists for them.
+//! Parses `/etc/hosts`, which lists names and their addresses. Pure.
 //!
-//! Parsed here because hickory skips names with underscores, and every name after a byte that is not UTF-8. Pure.
+//! hickory's own parser skips names with underscores, and all names after a byte that is not UTF-8.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 pub(super) struct HostsFile(HashMap<String, Vec<IpAddr>>);
 
 impl HostsFile {
-    /// Reads lines of an address and its names. Skips lines that have another form, as the system does.
+    /// Parses the lines: each has an address and its names. Skips all other lines, like the system's resolver.
     pub(super) fn parse(text: &[u8]) -> Self {
         let mut hosts = HashMap::<String, Vec<IpAddr>>::new();
         for line in String::from_utf8_lossy(text).trim_start_matches('\u{feff}').lines() {

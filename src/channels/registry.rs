@@ -180,7 +180,7 @@ impl Channels {
     /// The deadline of one attempt. Without a contact nothing is sent, so there is nothing to wait for.
     pub fn timeout(&self, channel: Channel) -> Duration {
         match channel {
-            Channel::Email => self.email.timeout,
+            Channel::Email => self.email.mailer.timeout,
             Channel::Webhook => self.webhook.timeout,
             Channel::None => Duration::ZERO,
         }

@@ -1,21 +1,33 @@
-//! A connection to a server that somebody else runs: limits how much it may send, and how much one poll reads.
+//! A connection to a server that somebody else runs: opens it, and limits how much the server may send and how much one
+//! poll reads.
 //!
 //! The libraries above bound the size of each thing that a server sends, but not their number: within one poll, hyper
 //! accepts informational responses, and rustls accepts session tickets and empty records, as long as they come. A
 //! server that floods such a connection would occupy a thread of the runtime, and every deadline on it would be late.
-//! So this type counts the bytes of the socket, below TLS, from one request to the next. It sets no deadline. Read
-//! next: [`super::tls`].
+//! So this type counts the bytes of the socket, below TLS, from one request to the next. It sets no deadline for a
+//! whole connection. Read next: [`super::tls`].
 
 use std::io;
-use std::pin::Pin;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use futures_util::future::select_ok;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::resolver::ResolveError;
+
+/// How long one address of a server may take to answer before the next one is tried.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// How long the addresses of the preferred family are tried before those of the other one are tried too (RFC 8305, 5).
+const FALLBACK_AFTER: Duration = Duration::from_millis(300);
 /// Maximum number of bytes that a server sends between two writes of the client, including TLS records and handshake.
 /// Browsers accept response heads of this size.
 const BYTES_MAX: usize = 256 * 1024;
@@ -46,6 +58,19 @@ impl ServerStream {
         Self { stream: Box::new(metered), allowance }
     }
 
+    /// Connects to the first address that accepts a connection. The family of the first address is preferred.
+    pub(super) async fn connect(addresses: &[IpAddr], port: u16) -> io::Result<Self> {
+        let is_preferred = |address: &IpAddr| address.is_ipv6() == addresses[0].is_ipv6();
+        let (preferred, others): (Vec<_>, Vec<_>) = addresses.iter().copied().partition(is_preferred);
+        let mut first = pin!(connect_in_order(&preferred, port));
+        let connected = match timeout(FALLBACK_AFTER, &mut first).await {
+            Ok(Err(_)) if !others.is_empty() => connect_in_order(&others, port).await,
+            Ok(connected) => connected,
+            Err(_) => select_ok([first, pin!(connect_in_order(&others, port))]).await.map(|(socket, _)| socket),
+        };
+        connected.map(Self::new)
+    }
+
     /// The connection with TLS.
     pub(super) async fn secured(self, tls: &TlsConnector, name: ServerName<'static>) -> io::Result<Self> {
         // Not on top of `self`, whose writes start requests: TLS also writes when the server asks for it.
@@ -74,6 +99,22 @@ impl AsyncWrite for ServerStream {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
+}
+
+async fn connect_in_order(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::other(ResolveError::NoSuchHost);
+    for address in addresses {
+        let connecting = timeout(CONNECT_WITHIN, TcpStream::connect((*address, port)));
+        match connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => {
+                // Otherwise a command would wait for the acknowledgement of the one before it.
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// The socket.
@@ -158,6 +199,28 @@ mod tests {
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
+    }
+
+    /// An email took 41 ms on one machine, because each command waited for the acknowledgement of the one before it.
+    #[tokio::test]
+    async fn no_command_waits_for_an_acknowledgement() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = server.local_addr().expect("an address");
+        let stream = connect_in_order(&[address.ip()], address.port()).await.expect("a connection");
+        assert!(stream.nodelay().expect("it is known"));
+    }
+
+    /// A name may have addresses of both families, and a machine may reach one of them only.
+    #[tokio::test]
+    async fn a_server_is_reached_by_the_family_that_works() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = server.local_addr().expect("an address").port();
+        let (refusing, silent, working) = ("::1", "100::1", "127.0.0.1");
+        for addresses in [vec![refusing, working], vec![silent, working], vec![working, silent], vec![working]] {
+            let parsed: Vec<IpAddr> = addresses.iter().map(|address| address.parse().expect("an address")).collect();
+            assert!(ServerStream::connect(&parsed, port).await.is_ok(), "{addresses:?}");
+        }
+        assert!(ServerStream::connect(&[], port).await.is_err(), "a name without addresses");
     }
 
     /// However fast a server sends and whatever reads it, each request ends after a bounded number of bytes.

@@ -116,7 +116,7 @@ fn own_time() -> UnixMs {
 async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config).await?;
     let fields = subject_settings::read_fields(&redis, subject).await?;
-    let contacts = config.contact_resolver().read_contacts(subject, &fields)?;
+    let contacts = config.contact_resolver().read_contacts(subject, &fields);
     for unreadable in &contacts.unreadable {
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));

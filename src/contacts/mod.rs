@@ -16,7 +16,6 @@ pub mod resolver;
 pub mod select;
 pub mod state;
 pub mod store;
-mod unreadable_log;
 mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};

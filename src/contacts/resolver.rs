@@ -12,13 +12,12 @@ use redis::{Cmd, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use super::edit::CONTACTS_BOUND;
-use super::unreadable_log;
 use crate::contacts::{Contact, OperatorContact};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
 use crate::subjects::record::{LOCALE, SubjectField, parse_locale};
-use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs};
+use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs, meters};
 
 /// Reads contacts of subjects; holds the fallback contacts.
 #[derive(Debug, Clone)]
@@ -134,17 +133,9 @@ impl ContactResolver {
     }
 
     /// The contacts in the fields of a subject's hash.
-    ///
-    /// # Errors
-    ///
-    /// Never: no call is made.
-    pub fn read_contacts(
-        &self,
-        subject: &Subject,
-        fields: &[SubjectField],
-    ) -> Result<ResolvedContacts, ResolveContactsError> {
+    pub fn read_contacts(&self, subject: &Subject, fields: &[SubjectField]) -> ResolvedContacts {
         let stored = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, v)| v.clone());
-        self.resolve(subject, Ok(vec![stored(CONTACTS), stored(LOCALE)]))
+        self.read_values(subject, vec![stored(CONTACTS), stored(LOCALE)])
     }
 
     /// The contacts of the alert's subject, with the mutes that are in force at `now` and apply to this alert. A mute
@@ -177,7 +168,9 @@ impl ContactResolver {
         let muted: Vec<Option<Vec<u8>>> = stored.iter().flatten().skip(2).cloned().collect();
         let muted = mute_fields(alert).into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
-        unreadable.iter().for_each(|error| unreadable_log::mute(&alert.subject, error));
+        for error in unreadable {
+            tracing::warn!(subject = %alert.subject, %error, "a mute can't be read and mutes nothing");
+        }
         Ok((self.resolve(&alert.subject, stored)?, mutes))
     }
 
@@ -212,22 +205,23 @@ impl ContactResolver {
         subject: &Subject,
         reply: RedisResult<StoredRecipients>,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
-        let contacts = match reply {
-            Ok(values) => {
-                let mut values = values.into_iter();
-                let (contacts, locale) = (values.next().flatten(), values.next().flatten());
-                self.parse(contacts).with_locale(locale_of(subject, locale))
-            }
+        match reply {
+            Ok(values) => Ok(self.read_values(subject, values)),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                let operator = Arc::clone(&self.operator);
-                ResolvedContacts { operator, ..ResolvedContacts::broken("the subject's key is not a hash") }
+                let broken = ResolvedContacts::broken("the subject's key is not a hash");
+                broken.warn(subject);
+                Ok(ResolvedContacts { operator: Arc::clone(&self.operator), ..broken })
             }
-            Err(source) => return Err(ResolveContactsError { subject: subject.clone(), source }),
-        };
-        for UnreadableContact { id, why } in &contacts.unreadable {
-            unreadable_log::contact(subject, id.as_ref(), why);
+            Err(source) => Err(ResolveContactsError { subject: subject.clone(), source }),
         }
-        Ok(contacts)
+    }
+
+    fn read_values(&self, subject: &Subject, values: StoredRecipients) -> ResolvedContacts {
+        let mut values = values.into_iter();
+        let (contacts, locale) = (values.next().flatten(), values.next().flatten());
+        let contacts = self.parse(contacts).with_locale(locale_of(subject, locale));
+        contacts.warn(subject);
+        contacts
     }
 
     /// Interprets a stored field. Pure.
@@ -260,7 +254,11 @@ pub async fn read_locale(client: &RedisClient, keys: &Keys, subject: &Subject) -
 
 /// A locale that can't be read must not cost anybody an alert: the default one is used.
 fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
-    parse_locale(&stored?).inspect_err(|why| unreadable_log::locale(subject, why)).ok()
+    let unreadable = |why: &String| {
+        metrics::counter!(meters::SUBJECTS_UNREADABLE).increment(1);
+        tracing::warn!(%subject, why, "locale is unreadable, the default one is used");
+    };
+    parse_locale(&stored?).inspect_err(unreadable).ok()
 }
 
 impl ResolvedContacts {
@@ -271,6 +269,15 @@ impl ResolvedContacts {
             own.for_each(|contact| contact.locale.clone_from(&locale));
         }
         self
+    }
+
+    /// Logs the unreadable contacts, each with its id if that can be read.
+    fn warn(&self, subject: &Subject) {
+        for UnreadableContact { id, why } in &self.unreadable {
+            metrics::counter!(meters::SUBJECTS_UNREADABLE).increment(1);
+            let contact = id.as_ref().map_or("unknown", ContactId::as_str);
+            tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is mended");
+        }
     }
 
     /// Finds one contact.

@@ -177,15 +177,11 @@ impl ChangeListener {
             .set_push_sender(sender);
         let client = primary.node().client_resp3()?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        track(&mut connection, &self.prefix).await?;
+        let mut command = redis::cmd("CLIENT");
+        command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(&*self.prefix);
+        let () = command.query_async(&mut connection).await?;
         Ok(connection)
     }
-}
-
-async fn track(connection: &mut MultiplexedConnection, prefix: &str) -> RedisResult<()> {
-    let mut command = redis::cmd("CLIENT");
-    command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(prefix);
-    command.query_async(connection).await
 }
 
 /// The subjects that an invalidation names; a flush names none and means all.

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
+use super::{code, confirm_link};
 use crate::redis_client::{Partition, Script};
 use crate::types::alert::digest_of;
-use crate::types::{ConsentId, Keys, Subject, UnixMs};
+use crate::types::{ConsentId, Keys, Subject, UnixMs, VerificationRequest, nonce};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("issue.lua")));
 
@@ -25,25 +26,6 @@ pub(super) enum Sent {
     Token(String),
 }
 
-/// A code, and a confirm link if `http.public_url` is set, in their stored form.
-#[derive(Debug)]
-pub(super) struct Issued<'a> {
-    pub(super) subject: &'a Subject,
-    pub(super) consent: &'a ConsentId,
-    pub(super) lifetime: Duration,
-    pub(super) code_key: String,
-    pub(super) code: String,
-    pub(super) token: Option<IssuedToken>,
-}
-
-/// The token of a confirm link.
-#[derive(Debug)]
-pub(super) struct IssuedToken {
-    pub(super) digest: String,
-    /// The request that the token answers, JSON.
-    pub(super) request: String,
-}
-
 /// Why nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IssueError {
@@ -53,18 +35,27 @@ pub(super) enum IssueError {
     Redis(#[from] RedisError),
 }
 
-/// Stores a code and a token with the lifetime of their message. Repeatable.
+/// Stores the code of a request, and the token of its confirm link if there is one, for this lifetime. Repeatable.
 ///
 /// # Errors
 ///
 /// [`IssueError`]; nothing was written if Redis answered with an error.
-pub(super) async fn issue(Partition { client, keys }: &Partition, issued: Issued<'_>) -> Result<(), IssueError> {
-    let Issued { subject, consent, lifetime, code_key, code, token } = issued;
+pub(super) async fn issue(
+    Partition { client, keys }: &Partition,
+    request: &VerificationRequest,
+    lifetime: Duration,
+    code: &str,
+    token: Option<&str>,
+) -> Result<(), IssueError> {
+    let VerificationRequest { subject, consent, .. } = request;
+    let holder = code::holder(subject, consent);
     // PX requires at least 1.
     let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).max(1);
-    let mut call = SCRIPT.call().key(key(keys, subject)).key(code_key);
-    call = call.arg(Sent::Request(consent.clone()).to_member()).arg(lifetime_ms).arg(code);
-    if let Some(IssuedToken { digest, request }) = token {
+    let mut call = SCRIPT.call().key(key(keys, subject)).key(keys.verify_code(&holder));
+    call = call.arg(Sent::Request(consent.clone()).to_member()).arg(lifetime_ms);
+    call = call.arg(code::stored_form(&nonce(), &holder, code));
+    if let Some(digest) = token.map(confirm_link::stored_form) {
+        let request = serde_json::to_string(request).expect("strings and numbers are JSON");
         call = call.key(keys.verify_link(&digest)).arg(Sent::Token(digest).to_member()).arg(request);
     }
     let answer: String = call.run(client).await?;

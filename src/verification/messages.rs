@@ -3,13 +3,13 @@
 
 use std::error::Error;
 
-use super::issue::{Issued, IssuedToken, issue};
-use super::{VerificationError, VerificationEvent, VerificationService, code, confirm_link};
+use super::issue::issue;
+use super::{VerificationError, VerificationEvent, VerificationService, code, confirm_link, unsubscribe};
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
 use crate::contacts::resolver::read_locale;
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
-use crate::types::{Secret, Subject, VerificationRequest, nonce};
+use crate::types::{Secret, Subject, VerificationRequest};
 
 impl ConsentRequests for VerificationService {
     fn contact<'a>(
@@ -39,26 +39,13 @@ impl ConsentRequests for VerificationService {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         Box::pin(async move {
-            let VerificationRequest { subject, consent, .. } = request;
-            let first = self.partitions.first();
-            let (code, holder) = (code::generate(), code::holder(subject, consent));
-            let (mut link, mut token) = (None, None);
-            if let Some(public_url) = &self.public_url {
-                let generated = confirm_link::generate();
-                let request = serde_json::to_string(request).expect("strings and numbers are JSON");
-                token = Some(IssuedToken { digest: confirm_link::stored_form(&generated), request });
-                link = Some(Secret::new(confirm_link::url_of(public_url, "confirm", &generated)));
-            }
-            let issued = Issued {
-                subject,
-                consent,
-                lifetime: self.config.lifetime,
-                code_key: first.keys.verify_code(&holder),
-                code: code::stored_form(&nonce(), &holder, &code),
-                token,
-            };
-            issue(first, issued).await.map_err(|error| failed("store the code and the confirm link", error))?;
-            Ok(CodeAndLink { code: Secret::new(code), link, lifetime: self.config.lifetime })
+            let lifetime = self.config.lifetime;
+            let (code, token) = (code::generate(), confirm_link::generate());
+            let link = self.public_url.as_ref().map(|url| confirm_link::url_of(url, "confirm", &token));
+            let token = link.as_ref().map(|_| token.as_str());
+            let issued = issue(self.partitions.first(), request, lifetime, &code, token).await;
+            issued.map_err(|error| failed("store the code and the confirm link", error))?;
+            Ok(CodeAndLink { code: Secret::new(code), link: link.map(Secret::new), lifetime })
         })
     }
 
@@ -75,8 +62,10 @@ impl ConsentRequests for VerificationService {
         contact: &'a Contact,
     ) -> BoxFuture<'a, Result<Option<Secret>, ConsentRequestError>> {
         Box::pin(async move {
-            let link = Self::unsubscribe_url(self, subject, contact).await;
-            link.map_err(|error| failed("make the unsubscribe link", error))
+            let Some(public_url) = &self.public_url else { return Ok(None) };
+            let key = self.unsubscribe_key().await.map_err(|error| failed("make the unsubscribe link", error))?;
+            let token = unsubscribe::write(&key, subject, contact);
+            Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
         })
     }
 

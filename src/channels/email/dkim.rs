@@ -5,7 +5,6 @@
 
 use std::path::Path;
 
-use lettre::Message;
 use lettre::message::dkim::{
     DkimCanonicalization, DkimCanonicalizationType, DkimConfig, DkimSigningAlgorithm, DkimSigningKey,
 };
@@ -25,35 +24,24 @@ const KEY_BITS_MIN: usize = 1024;
 const SIGNED: &str = "From To Subject Date Message-ID MIME-Version Auto-Submitted \
     List-Unsubscribe List-Unsubscribe-Post Reply-To";
 
-/// Signs emails.
-#[derive(Debug)]
-pub(super) struct DkimSigner(DkimConfig);
-
-impl DkimSigner {
-    /// Reads the key.
-    ///
-    /// # Errors
-    ///
-    /// [`ChannelError`], which names the setting and what is allowed, never the key.
-    pub(super) fn new(settings: &DkimSettings) -> Result<Self, ChannelError> {
-        let DkimSettings { domain, selector, key_file } = settings;
-        for (setting, name) in [("email.dkim.domain", domain), ("email.dkim.selector", selector)] {
-            if !is_domain(name) {
-                let problem = format_args!("{name:?} is not a name of DNS, as \"example.com\"");
-                return Err(ChannelError::of_setting(setting, problem));
-            }
+/// Reads the key, and prepares the signing of emails.
+///
+/// # Errors
+///
+/// [`ChannelError`], which names the setting and what is allowed, never the key.
+pub(super) fn signer(settings: &DkimSettings) -> Result<DkimConfig, ChannelError> {
+    let DkimSettings { domain, selector, key_file } = settings;
+    for (setting, name) in [("email.dkim.domain", domain), ("email.dkim.selector", selector)] {
+        if !is_domain(name) {
+            let problem = format_args!("{name:?} is not a DNS name such as \"example.com\"");
+            return Err(ChannelError::of_setting(setting, problem));
         }
-        let key = read_key(key_file)?;
-        let canonicalization =
-            DkimCanonicalization { header: DkimCanonicalizationType::Relaxed, body: DkimCanonicalizationType::Relaxed };
-        let headers = SIGNED.split(' ').map(HeaderName::new_from_ascii_str).collect();
-        Ok(Self(DkimConfig::new(selector.clone(), domain.clone(), key, headers, canonicalization)))
     }
-
-    /// Adds the signature. The email must not be changed afterwards.
-    pub(super) fn sign(&self, message: &mut Message) {
-        message.sign(&self.0);
-    }
+    let key = read_key(key_file)?;
+    let canonicalization =
+        DkimCanonicalization { header: DkimCanonicalizationType::Relaxed, body: DkimCanonicalizationType::Relaxed };
+    let headers = SIGNED.split(' ').map(HeaderName::new_from_ascii_str).collect();
+    Ok(DkimConfig::new(selector.clone(), domain.clone(), key, headers, canonicalization))
 }
 
 /// Whether the name consists of labels with letters, digits, hyphens and underscores, separated by dots.

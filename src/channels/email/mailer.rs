@@ -5,10 +5,13 @@
 
 use std::time::{Duration, Instant};
 
+use lettre::message::Mailbox;
+use lettre::message::dkim::DkimConfig;
+
 use super::address;
 use super::config::EmailConfig;
-use super::dkim::{DkimSigner, unaligned_warning};
-use super::message::{Author, Mail};
+use super::dkim::{self, unaligned_warning};
+use super::message::{self, Mail, parse_author};
 use super::smtp::{Envelope, SmtpClient};
 use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::channel::deadline_passed;
@@ -21,12 +24,12 @@ use crate::types::{Outcome, OutcomeClass};
 #[derive(Debug)]
 pub struct Mailer {
     client: SmtpClient,
-    author: Author,
-    signer: Option<DkimSigner>,
-    timeout: Duration,
+    author: Mailbox,
+    signer: Option<DkimConfig>,
+    pub(in crate::channels) timeout: Duration,
     unknown_mailbox_after: Duration,
     /// Host and port of the server.
-    location: String,
+    pub(super) location: String,
     warnings: Vec<String>,
 }
 
@@ -42,9 +45,9 @@ impl Mailer {
             || ChannelError::of_setting("email.from", format_args!("{:?} is not a mailbox, {allowed}", config.from));
         let server = server_of(config)?;
         let tls = tls::client_config("email.ca_file", config.ca_file.as_deref())?;
-        let author = Author::parse(&config.from).ok_or_else(no_mailbox)?;
-        let signer = config.dkim.as_ref().map(DkimSigner::new).transpose()?;
-        let unaligned = config.dkim.as_ref().and_then(|dkim| unaligned_warning(dkim, author.address().domain()));
+        let author = parse_author(&config.from).ok_or_else(no_mailbox)?;
+        let signer = config.dkim.as_ref().map(dkim::signer).transpose()?;
+        let unaligned = config.dkim.as_ref().and_then(|dkim| unaligned_warning(dkim, author.email.domain()));
         let untrusting = match server.protection {
             Protection::Plain => None,
             _ => tls::warning("email.ca_file", config.ca_file.as_deref()),
@@ -65,20 +68,15 @@ impl Mailer {
         &self.warnings
     }
 
-    /// Host and port of the mail server.
-    pub fn location(&self) -> &str {
-        &self.location
-    }
-
     /// Sends one email and returns the outcome. A repeated call sends it again, with the same Message-ID.
     ///
     /// The deadline covers the whole conversation, including the wait for an idle connection.
     pub async fn send(&self, mail: Mail<'_>) -> Outcome {
         let attempt = async {
             let to = &address::read(mail.to).ok_or_else(malformed)?;
-            let written = self.author.write(to, &mail, self.signer.as_ref());
+            let written = message::write(&self.author, to, &mail, self.signer.as_ref());
             let bytes = written.map_err(|_| Outcome::failed(OutcomeClass::Transient, "the mail cannot be written"))?;
-            let sent = self.client.send(Envelope { from: self.author.address(), to }, &bytes).await;
+            let sent = self.client.send(Envelope { from: &self.author.email, to }, &bytes).await;
             sent.map(Some).map_err(|failure| failure.outcome)
         };
         let disables_after = self.unknown_mailbox_after;
@@ -88,7 +86,7 @@ impl Mailer {
     /// Connects, authenticates and announces an email to this address without sending one; for `check-config`. Without
     /// an address, uses the sender's own, which need not accept email.
     pub async fn check(&self, to: Option<&str>) -> Outcome {
-        let from = self.author.address();
+        let from = &self.author.email;
         let check = async {
             let recipient = to.map_or_else(|| Some(from.clone()), address::read).ok_or_else(malformed)?;
             match self.client.check(Envelope { from, to: &recipient }).await {

@@ -5,12 +5,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use lettre::message::dkim::DkimConfig;
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MultiPart, SinglePart};
 use lettre::{Address, Message};
 
 use super::address::with_ascii_domain;
-use super::dkim::DkimSigner;
 
 /// One email to send.
 #[derive(Debug, Clone, Copy)]
@@ -35,64 +35,49 @@ pub struct Mail<'a> {
     pub now_s: i64,
 }
 
-/// The author: the From header, and the domain of every Message-ID.
-#[derive(Debug, Clone)]
-pub(super) struct Author {
-    mailbox: Mailbox,
+/// Parses `email.from`: `local@domain` or `Name <local@domain>`. `None` if it is neither.
+pub(super) fn parse_author(from: &str) -> Option<Mailbox> {
+    let Mailbox { name, email } = parse_mailbox(&one_line(from))?;
+    Some(Mailbox::new(name, with_ascii_domain(&email)?))
 }
 
-impl Author {
-    /// Parses `email.from`: `local@domain` or `Name <local@domain>`. `None` if it is neither.
-    pub(super) fn parse(from: &str) -> Option<Self> {
-        let Mailbox { name, email } = parse_mailbox(&one_line(from))?;
-        Some(Self { mailbox: Mailbox::new(name, with_ascii_domain(&email)?) })
+/// Writes an email from `author` to `recipient`, and signs it if there is a signer.
+///
+/// # Errors
+///
+/// The error of lettre, if the headers do not fit into an email.
+pub(super) fn write(
+    author: &Mailbox,
+    recipient: &Address,
+    mail: &Mail<'_>,
+    signer: Option<&DkimConfig>,
+) -> Result<Vec<u8>, lettre::error::Error> {
+    let parts = MultiPart::alternative()
+        .singlepart(part(ContentType::TEXT_PLAIN, mail.text))
+        .singlepart(part(ContentType::TEXT_HTML, mail.html));
+    let sent_at = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(mail.now_s).unwrap_or(0));
+    // The same on every attempt of a delivery, so that mail software can show an email that was accepted twice only
+    // once.
+    let message_id = format!("<{}@{}>", token(mail.message_id), author.email.domain());
+    let mut message = Message::builder()
+        .from(author.clone())
+        .to(Mailbox::new(None, recipient.clone()))
+        .subject(one_line(mail.subject_line))
+        .date(sent_at)
+        .message_id(Some(message_id))
+        .raw_header(raw("Auto-Submitted", "auto-generated".to_owned()));
+    if let Some(alert_id) = mail.alert_id {
+        message = message.raw_header(raw("X-Quotabell-Alert", token(alert_id)));
     }
-
-    /// The address of the envelope.
-    pub(super) fn address(&self) -> &Address {
-        &self.mailbox.email
+    if let Some(url) = mail.unsubscribe {
+        let one_click = raw("List-Unsubscribe-Post", "List-Unsubscribe=One-Click".to_owned());
+        message = message.raw_header(list_unsubscribe(url)).raw_header(one_click);
     }
-
-    /// Writes an email to `recipient`, and signs it if there is a signer.
-    ///
-    /// # Errors
-    ///
-    /// The error of lettre, if the headers do not fit into an email.
-    pub(super) fn write(
-        &self,
-        recipient: &Address,
-        mail: &Mail<'_>,
-        signer: Option<&DkimSigner>,
-    ) -> Result<Vec<u8>, lettre::error::Error> {
-        let parts = MultiPart::alternative()
-            .singlepart(part(ContentType::TEXT_PLAIN, mail.text))
-            .singlepart(part(ContentType::TEXT_HTML, mail.html));
-        let mut message = Message::builder()
-            .from(self.mailbox.clone())
-            .to(Mailbox::new(None, recipient.clone()))
-            .subject(one_line(mail.subject_line))
-            .date(instant(mail.now_s))
-            .message_id(Some(self.message_id(mail.message_id)))
-            .raw_header(raw("Auto-Submitted", "auto-generated".to_owned()));
-        if let Some(alert_id) = mail.alert_id {
-            message = message.raw_header(raw("X-Quotabell-Alert", token(alert_id)));
-        }
-        if let Some(url) = mail.unsubscribe {
-            let one_click = raw("List-Unsubscribe-Post", "List-Unsubscribe=One-Click".to_owned());
-            message = message.raw_header(list_unsubscribe(url)).raw_header(one_click);
-        }
-        let mut message = message.multipart(parts)?;
-        if let Some(signer) = signer {
-            signer.sign(&mut message);
-        }
-        Ok(message.formatted())
+    let mut message = message.multipart(parts)?;
+    if let Some(signer) = signer {
+        message.sign(signer);
     }
-
-    /// `<delivery_...@domain>`: the same on every attempt of a delivery, so that mail software can show an email that
-    /// was accepted twice only once.
-    fn message_id(&self, id: &str) -> String {
-        format!("<{}@{}>", token(id), self.mailbox.email.domain())
-    }
+    Ok(message.formatted())
 }
 
 /// Parses a mailbox of the RFC, or any name before `<local@domain>`. By the RFC, a name such as `Acme: alerts` needs
@@ -132,10 +117,6 @@ fn token(id: &str) -> String {
     id.chars().filter(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.')).collect()
 }
 
-fn instant(now_s: i64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(now_s).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,7 +138,7 @@ mod tests {
 
     fn written(from: &str, mail: &Mail<'_>) -> String {
         let recipient = address::read(mail.to).expect("an address");
-        let bytes = Author::parse(from).expect("a mailbox").write(&recipient, mail, None).expect("a mail");
+        let bytes = write(&parse_author(from).expect("a mailbox"), &recipient, mail, None).expect("a mail");
         String::from_utf8(bytes).expect("UTF-8")
     }
 
@@ -179,7 +160,7 @@ mod tests {
         #[test]
         fn any_text_makes_a_mail_with_one_subject_header(line in any::<String>(), name in any::<String>(), to in any::<String>()) {
             let _ = address::read(&to);
-            let _ = Author::parse(&format!("{name} <alerts@example.com>"));
+            let _ = parse_author(&format!("{name} <alerts@example.com>"));
             let text = written("alerts@example.com", &mail(&line, &line));
             let (head, _) = text.split_once("\r\n\r\n").expect("a body");
             let names: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with([' ', '\t'])).map(|line| line.split(':').next().unwrap_or_default()).collect();

@@ -36,7 +36,7 @@ pub use config::{DkimSettings, EmailConfig};
 pub use mailer::Mailer;
 pub use message::Mail;
 
-use message::Author;
+use message::parse_author;
 pub(super) use outcomes::hint;
 use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
@@ -112,7 +112,6 @@ pub(super) struct EmailChannel {
     pub(super) templates: Templates,
     /// Used if the operator's templates fail on an alert that no sample resembled: a plain email is better than none.
     embedded: Templates,
-    pub(super) timeout: Duration,
     pub(super) per_minute: Option<Rate>,
     pub(super) warnings: Vec<String>,
     /// The location of the mail server, and the file that names it, if there is one.
@@ -129,12 +128,11 @@ impl EmailChannel {
             format!("email.locale is {locale}, which has no templates: mails are written in {used}")
         });
         Ok(Self {
-            warnings: mailer.warnings().iter().cloned().chain(unknown).chain(templates.warnings()).collect(),
+            warnings: mailer.warnings().iter().cloned().chain(unknown).chain(templates.files.warnings()).collect(),
             templates,
             embedded: Templates::embedded(),
-            timeout: config.timeout,
             per_minute: config.per_minute.map(|units| Rate::new(units, MINUTE).expect("a minute is a legal window")),
-            location: format!("{}{}", mailer.location(), file.unwrap_or_default()),
+            location: format!("{}{}", mailer.location, file.unwrap_or_default()),
             mailer,
         })
     }
@@ -147,7 +145,7 @@ impl EmailChannel {
             let id = content.id();
             counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Email.as_str()).increment(1);
             tracing::error!(notification = id, error = %error, "template failed, the embedded one is used instead");
-            let locale = self.templates.used_for(locale);
+            let locale = self.templates.files.used_for(locale);
             let embedded = render_with(&self.embedded, content, Some(locale)).and_then(Result::ok);
             embedded.expect("the embedded templates render every notification")
         }))
@@ -212,7 +210,7 @@ fn render_with(
 
 /// Whether two mailboxes have the same domain.
 fn has_same_domain(one: &str, other: &str) -> bool {
-    let domain = |from: &str| Author::parse(from).map(|author| author.address().domain().to_lowercase());
+    let domain = |from: &str| parse_author(from).map(|author| author.email.domain().to_lowercase());
     domain(one).is_some() && domain(one) == domain(other)
 }
 
@@ -227,7 +225,7 @@ pub(super) fn check_settings(config: &EmailConfig) -> Result<(), InvalidSetting>
         return Err(InvalidSetting { key: "helo_name", problem: format!("{name:?} is no host name") });
     }
     let no_mailbox = || InvalidSetting { key: "from", problem: format!("{from:?} is not a mailbox") };
-    Author::parse(from).map(drop).ok_or_else(no_mailbox)
+    parse_author(from).map(drop).ok_or_else(no_mailbox)
 }
 
 pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {

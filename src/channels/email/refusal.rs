@@ -47,30 +47,23 @@ pub(super) enum Refusal {
     Mailbox,
     /// The sender has sent too much, or the server has no room.
     SendingLimit,
-    /// The sender's settings, name or reputation.
-    Sender(SenderFault),
     /// This one email: its size or its encoding.
     Content,
     /// The reply names no cause.
     Unclear,
-}
-
-/// The server's objection to the sender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SenderFault {
-    /// The name in EHLO.
+    /// The server objects to the sender: to its name in EHLO.
     HeloName,
-    /// The server does not relay for this sender.
+    /// It does not relay for this sender.
     Relay,
-    /// The server requires a user, or does not know the given one.
+    /// It requires a user, or does not know the given one.
     Login,
-    /// The server requires TLS or a user.
+    /// It requires TLS or a user.
     LoginRequired,
-    /// The address in `email.from`.
+    /// It does not accept the address in `email.from`.
     FromAddress,
     /// The email does not prove its domain by SPF, DKIM or DMARC.
     DomainProof,
-    /// A block list, a missing reverse DNS name, a policy, a suspended account.
+    /// It names a block list, a missing reverse DNS name, a policy or a suspended account.
     Reputation,
 }
 
@@ -118,13 +111,13 @@ impl Refusal {
     pub(super) fn judge(phase: SmtpPhase, code: u16, said: &str) -> Self {
         let answer = Answer::read(said);
         match code {
-            530 => return Self::Sender(SenderFault::LoginRequired),
-            534 | 535 | 538 => return Self::Sender(SenderFault::Login),
-            504 if phase == SmtpPhase::Connect => return Self::Sender(SenderFault::HeloName),
+            530 => return Self::LoginRequired,
+            534 | 535 | 538 => return Self::Login,
+            504 if phase == SmtpPhase::Connect => return Self::HeloName,
             _ => {}
         }
         if !phase.is_about_this_mail() {
-            return answer.sender_fault().map_or(Self::Unclear, Self::Sender);
+            return answer.sender_fault().unwrap_or(Self::Unclear);
         }
         if answer.is_about_the_content() {
             return Self::Content;
@@ -136,10 +129,10 @@ impl Refusal {
             None => {}
         }
         if let Some(fault) = answer.sender_fault() {
-            return Self::Sender(fault);
+            return fault;
         }
         match phase {
-            SmtpPhase::Mail if code >= 500 => Self::Sender(SenderFault::FromAddress),
+            SmtpPhase::Mail if code >= 500 => Self::FromAddress,
             SmtpPhase::Rcpt if answer.names_an_unknown_mailbox() => Self::UnknownMailbox,
             SmtpPhase::Rcpt if answer.codes.iter().all(|(subject, _)| *subject <= 2) => Self::Mailbox,
             _ => Self::Unclear,
@@ -152,7 +145,7 @@ impl Refusal {
     /// Source of the codes: RFC 5321; RFC 4954 for AUTH codes, with which a server may reply to any command.
     pub(super) fn class(self, phase: SmtpPhase, code: u16) -> OutcomeClass {
         let passes = matches!(self, Self::SendingLimit | Self::MailboxFull)
-            || matches!(self, Self::Sender(SenderFault::Login | SenderFault::LoginRequired) if matches!(code, 530..=538));
+            || matches!(self, Self::Login | Self::LoginRequired if matches!(code, 530..=538));
         match code {
             500..=599 if !phase.is_about_this_mail() || passes => OutcomeClass::Transient,
             500..=599 if self == Self::Content => OutcomeClass::Permanent,
@@ -174,23 +167,13 @@ impl Refusal {
             Self::SendingLimit => {
                 "the server takes no more mail from us for now: email.per_minute keeps below its limit"
             }
-            Self::Sender(fault) => fault.hint(),
             Self::Content => "the server refuses the mail itself: what it answered says why",
             Self::Mailbox | Self::Unclear if code < 500 => return None,
             Self::Mailbox | Self::Unclear => match phase {
-                SmtpPhase::Rcpt => SenderFault::Relay.hint(),
-                SmtpPhase::Data | SmtpPhase::FinalDot => {
-                    "the server refuses the mail itself: what it answered says why"
-                }
+                SmtpPhase::Rcpt => return Self::Relay.hint(phase, code),
+                SmtpPhase::Data | SmtpPhase::FinalDot => return Self::Content.hint(phase, code),
                 _ => return None,
             },
-        })
-    }
-}
-
-impl SenderFault {
-    const fn hint(self) -> &'static str {
-        match self {
             Self::HeloName => {
                 "the server refuses the name that we greet with: set email.helo_name to a host name that resolves to this machine"
             }
@@ -212,7 +195,7 @@ impl SenderFault {
                 "the server refuses mail from here by a block list or a policy; if its answer says no more, ask its operator, or \
                  name another mail server in email.smtp_url"
             }
-        }
+        })
     }
 }
 
@@ -272,20 +255,19 @@ impl Answer {
         is_full.then_some(Refusal::MailboxFull)
     }
 
-    fn sender_fault(&self) -> Option<SenderFault> {
+    /// The server's objection to the sender, if the reply names one.
+    fn sender_fault(&self) -> Option<Refusal> {
         let security = |detail: &dyn Fn(u16) -> bool| self.codes.iter().any(|code| code.0 == 7 && detail(code.1));
         Some(match () {
-            () if self.says(HELO) => SenderFault::HeloName,
-            () if self.says(RELAY) => SenderFault::Relay,
+            () if self.says(HELO) => Refusal::HeloName,
+            () if self.says(RELAY) => Refusal::Relay,
             // RFC 7372.
-            () if self.says(DOMAIN_PROOF) || security(&|detail| matches!(detail, 20..=24 | 26)) => {
-                SenderFault::DomainProof
-            }
-            () if self.says(FROM_ADDRESS) || self.has_any_code(&[(1, 7), (1, 8)]) => SenderFault::FromAddress,
-            () if self.says(LOGIN) => SenderFault::Login,
-            () if self.says(REPUTATION) => SenderFault::Reputation,
-            () if self.says("sender") => SenderFault::FromAddress,
-            () if security(&|_| true) => SenderFault::Reputation,
+            () if self.says(DOMAIN_PROOF) || security(&|detail| matches!(detail, 20..=24 | 26)) => Refusal::DomainProof,
+            () if self.says(FROM_ADDRESS) || self.has_any_code(&[(1, 7), (1, 8)]) => Refusal::FromAddress,
+            () if self.says(LOGIN) => Refusal::Login,
+            () if self.says(REPUTATION) => Refusal::Reputation,
+            () if self.says("sender") => Refusal::FromAddress,
+            () if security(&|_| true) => Refusal::Reputation,
             () => return None,
         })
     }
@@ -309,8 +291,7 @@ fn enhanced_code(word: &str) -> Option<(u16, u16)> {
 mod tests {
     //! Answers of large providers and of the mail servers that most others run, with the cause of each.
 
-    use super::Refusal::{Content, Mailbox, MailboxFull, Sender, SendingLimit, Unclear, UnknownMailbox};
-    use super::SenderFault::{DomainProof, FromAddress, HeloName, Login, LoginRequired, Relay, Reputation};
+    use super::Refusal::*;
     use super::*;
     use SmtpPhase::{Auth, Connect, Data, FinalDot, Mail, Rcpt};
 
@@ -324,101 +305,101 @@ mod tests {
         (Rcpt, "450 4.2.1 The user you are trying to contact is receiving mail too quickly. Please resend your message at a later time.", MailboxFull),
         (Rcpt, "552 5.2.2 The email account that you tried to reach is over quota and inactive. Please direct the recipient to https://support.google.com/mail/?p=OverQuotaPerm - gsmtp", MailboxFull),
         (Rcpt, "452 4.2.2 The recipient's inbox is out of storage space. Please direct the recipient to https://support.google.com/mail/?p=OverQuotaTemp - gsmtp", MailboxFull),
-        (FinalDot, "550 5.7.26 This mail has been blocked because the sender is unauthenticated. Gmail requires all senders to authenticate with either SPF or DKIM.", Sender(DomainProof)),
-        (FinalDot, "550 5.7.1 [192.0.2.1 19] Gmail has detected that this message is likely suspicious due to the very low reputation of the sending IP address.", Sender(Reputation)),
+        (FinalDot, "550 5.7.26 This mail has been blocked because the sender is unauthenticated. Gmail requires all senders to authenticate with either SPF or DKIM.", DomainProof),
+        (FinalDot, "550 5.7.1 [192.0.2.1 19] Gmail has detected that this message is likely suspicious due to the very low reputation of the sending IP address.", Reputation),
         (FinalDot, "421 4.7.28 Gmail has detected an unusual rate of unsolicited mail originating from your IP address. To protect our users from spam, mail sent from your IP address has been temporarily rate limited.", SendingLimit),
-        (FinalDot, "550 5.7.25 The IP address sending this message does not have a PTR record setup.", Sender(Reputation)),
+        (FinalDot, "550 5.7.25 The IP address sending this message does not have a PTR record setup.", Reputation),
         (FinalDot, "550 5.4.5 Daily SMTP relay sending limit exceeded for customer.", SendingLimit),
         (Mail, "550 5.4.5 Daily user sending limit exceeded. For more information on Gmail sending limits go to https://support.google.com/a/answer/166852", SendingLimit),
-        (Rcpt, "550 5.7.1 Invalid credentials for relay [192.0.2.1]. The IP address you've registered in your G Suite SMTP Relay service doesn't match the domain of the account this email is being sent from.", Sender(Relay)),
+        (Rcpt, "550 5.7.1 Invalid credentials for relay [192.0.2.1]. The IP address you've registered in your G Suite SMTP Relay service doesn't match the domain of the account this email is being sent from.", Relay),
         (FinalDot, "552 5.3.4 Your message exceeded Google's message size limits.", Content),
         // Outlook and Exchange.
         (Rcpt, "550 5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient bob@b.test not found by SMTP address lookup", UnknownMailbox),
         (Rcpt, "550 5.1.1 RESOLVER.ADR.ExRecipNotFound; not found", UnknownMailbox),
-        (Rcpt, "550 5.4.1 Recipient address rejected: Access denied. [AM0EUR02FT012.eop-EUR02.prod.protection.outlook.com]", Sender(Reputation)),
+        (Rcpt, "550 5.4.1 Recipient address rejected: Access denied. [AM0EUR02FT012.eop-EUR02.prod.protection.outlook.com]", Reputation),
         (Rcpt, "550 5.5.0 Requested action not taken: mailbox unavailable (S2017062302).", Unclear),
-        (Mail, "550 5.7.1 Unfortunately, messages from [192.0.2.1] weren't sent. Please contact your Internet service provider since part of their network is on our block list (S3140).", Sender(Reputation)),
-        (Rcpt, "550 5.7.511 Access denied, banned sender[192.0.2.1]. To request removal from this list please forward this message to delist@messaging.microsoft.com", Sender(Reputation)),
-        (Rcpt, "550 5.7.606 Access denied, banned sending IP [192.0.2.1].", Sender(Reputation)),
-        (Rcpt, "550 5.7.64 TenantAttribution; Relay Access Denied [BN3NAM01FT064.eop-nam01.prod.protection.outlook.com]", Sender(Relay)),
-        (Rcpt, "550 5.7.54 SMTP; Unable to relay recipient in non-accepted domain", Sender(Relay)),
-        (Mail, "530 5.7.57 SMTP; Client was not authenticated to send anonymous mail during MAIL FROM", Sender(LoginRequired)),
-        (FinalDot, "554 5.2.252 SendAsDenied; bob@b.test not allowed to send as alerts@example.com", Sender(FromAddress)),
+        (Mail, "550 5.7.1 Unfortunately, messages from [192.0.2.1] weren't sent. Please contact your Internet service provider since part of their network is on our block list (S3140).", Reputation),
+        (Rcpt, "550 5.7.511 Access denied, banned sender[192.0.2.1]. To request removal from this list please forward this message to delist@messaging.microsoft.com", Reputation),
+        (Rcpt, "550 5.7.606 Access denied, banned sending IP [192.0.2.1].", Reputation),
+        (Rcpt, "550 5.7.64 TenantAttribution; Relay Access Denied [BN3NAM01FT064.eop-nam01.prod.protection.outlook.com]", Relay),
+        (Rcpt, "550 5.7.54 SMTP; Unable to relay recipient in non-accepted domain", Relay),
+        (Mail, "530 5.7.57 SMTP; Client was not authenticated to send anonymous mail during MAIL FROM", LoginRequired),
+        (FinalDot, "554 5.2.252 SendAsDenied; bob@b.test not allowed to send as alerts@example.com", FromAddress),
         (Rcpt, "550 5.1.90 Your message can't be sent because you've reached your daily limit for message recipients.", SendingLimit),
         (Rcpt, "550 5.7.233 Your message can't be sent because your tenant exceeded its daily limit for sending email to external recipients.", SendingLimit),
         (Mail, "550 5.2.2 Submission quota exceeded", SendingLimit),
         (Rcpt, "554 5.2.2 mailbox full; STOREDRV.Deliver.Exception:QuotaExceededException", MailboxFull),
         (Mail, "452 4.3.1 Insufficient system resources", Unclear),
-        (Rcpt, "451 4.7.500 Server busy. Please try again later from [192.0.2.1]. (S77719)", Sender(Reputation)),
-        (FinalDot, "550 5.7.509 Access denied, sending domain example.com does not pass DMARC verification and has a DMARC policy of reject.", Sender(DomainProof)),
+        (Rcpt, "451 4.7.500 Server busy. Please try again later from [192.0.2.1]. (S77719)", Reputation),
+        (FinalDot, "550 5.7.509 Access denied, sending domain example.com does not pass DMARC verification and has a DMARC policy of reject.", DomainProof),
         // Yahoo and AOL.
         (Rcpt, "552 1 Requested mail action aborted, mailbox not found", UnknownMailbox),
         (Rcpt, "554 delivery error: dd This user doesn't have a yahoo.com account (bob@yahoo.com) [0] - mta1234.mail.ne1.yahoo.com", UnknownMailbox),
         (Rcpt, "554 delivery error: dd Sorry your message to bob@yahoo.com cannot be delivered. This account has been disabled or discontinued [#102].", UnknownMailbox),
-        (Mail, "421 4.7.0 [TSS04] Messages from 192.0.2.1 temporarily deferred due to unexpected volume or user complaints - 4.16.55.1", Sender(Reputation)),
-        (Mail, "553 5.7.1 [BL21] Connections will not be accepted from 192.0.2.1, because the ip is in Spamhaus's list", Sender(Reputation)),
-        (FinalDot, "554 5.7.9 Message not accepted for policy reasons. See https://postmaster.yahooinc.com/error-codes", Sender(Reputation)),
+        (Mail, "421 4.7.0 [TSS04] Messages from 192.0.2.1 temporarily deferred due to unexpected volume or user complaints - 4.16.55.1", Reputation),
+        (Mail, "553 5.7.1 [BL21] Connections will not be accepted from 192.0.2.1, because the ip is in Spamhaus's list", Reputation),
+        (FinalDot, "554 5.7.9 Message not accepted for policy reasons. See https://postmaster.yahooinc.com/error-codes", Reputation),
         (Rcpt, "521 5.2.1 : AOL will not accept delivery of this message.", Mailbox),
         // Postfix.
         (Rcpt, "550 5.1.1 <bob@b.test>: Recipient address rejected: User unknown in local recipient table", UnknownMailbox),
         (Rcpt, "550 5.1.1 <bob@b.test>: Recipient address rejected: User unknown in relay recipient table", UnknownMailbox),
         (Rcpt, "550 5.1.1 <bob@b.test>: Recipient address rejected: undeliverable address: host mx.b.test said: 550 no", UnknownMailbox),
         (Rcpt, "450 4.1.1 <bob@b.test>: Recipient address rejected: unverified address: connect to mx.b.test timed out", UnknownMailbox),
-        (Rcpt, "550 5.1.0 <alerts@example.com>: Sender address rejected: User unknown in virtual mailbox table", Sender(FromAddress)),
-        (Rcpt, "550 5.1.8 <alerts@example.com>: Sender address rejected: Domain not found", Sender(FromAddress)),
-        (Rcpt, "554 5.7.1 <bob@b.test>: Relay access denied", Sender(Relay)),
-        (Rcpt, "554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org", Sender(Reputation)),
-        (Rcpt, "504 5.5.2 <localhost>: Helo command rejected: need fully-qualified hostname", Sender(HeloName)),
-        (Rcpt, "450 4.7.1 <nowhere>: Helo command rejected: Host not found", Sender(HeloName)),
-        (Rcpt, "550 5.7.1 <nowhere>: Helo command rejected: Host not found", Sender(HeloName)),
-        (Rcpt, "450 4.7.25 Client host rejected: cannot find your hostname, [192.0.2.1]", Sender(Reputation)),
-        (Rcpt, "553 5.7.1 <alerts@example.com>: Sender address rejected: not owned by user bob", Sender(FromAddress)),
+        (Rcpt, "550 5.1.0 <alerts@example.com>: Sender address rejected: User unknown in virtual mailbox table", FromAddress),
+        (Rcpt, "550 5.1.8 <alerts@example.com>: Sender address rejected: Domain not found", FromAddress),
+        (Rcpt, "554 5.7.1 <bob@b.test>: Relay access denied", Relay),
+        (Rcpt, "554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org", Reputation),
+        (Rcpt, "504 5.5.2 <localhost>: Helo command rejected: need fully-qualified hostname", HeloName),
+        (Rcpt, "450 4.7.1 <nowhere>: Helo command rejected: Host not found", HeloName),
+        (Rcpt, "550 5.7.1 <nowhere>: Helo command rejected: Host not found", HeloName),
+        (Rcpt, "450 4.7.25 Client host rejected: cannot find your hostname, [192.0.2.1]", Reputation),
+        (Rcpt, "553 5.7.1 <alerts@example.com>: Sender address rejected: not owned by user bob", FromAddress),
         (Rcpt, "450 4.2.0 <bob@b.test>: Recipient address rejected: Greylisted, see http://postgrey.schweikert.ch/help/b.test.html", Mailbox),
         (Rcpt, "452 4.2.2 <bob@b.test>: Recipient address rejected: Mailbox full", MailboxFull),
         (Rcpt, "452 4.3.1 Insufficient system storage", SendingLimit),
         (Rcpt, "450 4.7.1 Error: too much mail from 192.0.2.1", SendingLimit),
         (Rcpt, "451 4.3.0 <bob@b.test>: Temporary lookup failure", Unclear),
-        (Rcpt, "554 5.7.1 <bob@b.test>: Recipient address rejected: Access denied", Sender(Reputation)),
+        (Rcpt, "554 5.7.1 <bob@b.test>: Recipient address rejected: Access denied", Reputation),
         (FinalDot, "552 5.3.4 Error: message file too big", Content),
         // Exim.
         (Rcpt, "550 Unrouteable address", UnknownMailbox),
         (Rcpt, "550 No Such User Here", UnknownMailbox),
-        (Rcpt, "550 Sender verify failed: No Such User Here", Sender(FromAddress)),
-        (Rcpt, "550 relay not permitted", Sender(Relay)),
-        (Rcpt, "550 JunkMail rejected - host [192.0.2.1] is in an RBL: https://www.spamhaus.org/query/ip/192.0.2.1", Sender(Reputation)),
-        (Rcpt, "550 Access denied - Invalid HELO name (See RFC2821 4.1.1.1)", Sender(HeloName)),
+        (Rcpt, "550 Sender verify failed: No Such User Here", FromAddress),
+        (Rcpt, "550 relay not permitted", Relay),
+        (Rcpt, "550 JunkMail rejected - host [192.0.2.1] is in an RBL: https://www.spamhaus.org/query/ip/192.0.2.1", Reputation),
+        (Rcpt, "550 Access denied - Invalid HELO name (See RFC2821 4.1.1.1)", HeloName),
         (Rcpt, "552 Mailbox is full / Blocks limit exceeded / Inode limit exceeded", MailboxFull),
-        (Rcpt, "550 The mail server could not deliver mail. The account or domain may not exist, they may be blacklisted, or missing the proper dns entries.", Sender(Reputation)),
+        (Rcpt, "550 The mail server could not deliver mail. The account or domain may not exist, they may be blacklisted, or missing the proper dns entries.", Reputation),
         // Sendmail.
         (Rcpt, "550 5.1.1 <bob@b.test>... User unknown", UnknownMailbox),
         (Rcpt, "550 5.1.2 <bob@b.test>... Host unknown (Name server: b.test: host not found)", UnknownMailbox),
-        (Rcpt, "550 5.7.1 <bob@b.test>... Relaying denied. Proper authentication required.", Sender(Relay)),
-        (Rcpt, "553 5.1.8 <alerts@example.com>... Domain of sender address alerts@example.com does not exist", Sender(FromAddress)),
-        (Rcpt, "550 5.7.1 Mail from 192.0.2.1 refused by blackhole site relays.mail-abuse.org", Sender(FromAddress)),
+        (Rcpt, "550 5.7.1 <bob@b.test>... Relaying denied. Proper authentication required.", Relay),
+        (Rcpt, "553 5.1.8 <alerts@example.com>... Domain of sender address alerts@example.com does not exist", FromAddress),
+        (Rcpt, "550 5.7.1 Mail from 192.0.2.1 refused by blackhole site relays.mail-abuse.org", FromAddress),
         (Rcpt, "550 5.3.0 Rejected", Unclear),
         // qmail, IronPort, Mimecast, Domino, iCloud, Proofpoint.
         (Rcpt, "550 sorry, no mailbox here by that name. (#5.1.1)", UnknownMailbox),
-        (Rcpt, "553 sorry, that domain isn't in my list of allowed rcpthosts (#5.7.1)", Sender(Relay)),
+        (Rcpt, "553 sorry, that domain isn't in my list of allowed rcpthosts (#5.7.1)", Relay),
         (Rcpt, "550 #5.1.0 Address rejected.", Mailbox),
-        (Rcpt, "554 Your access to this mail system has been rejected due to the sending MTA's poor reputation.", Sender(Reputation)),
+        (Rcpt, "554 Your access to this mail system has been rejected due to the sending MTA's poor reputation.", Reputation),
         (Rcpt, "550 Invalid Recipient - https://community.mimecast.com/docs/DOC-1369#550 [a1.uk123]", UnknownMailbox),
-        (Rcpt, "550 Administrative prohibition - envelope blocked - https://community.mimecast.com/docs/DOC-1369#550", Sender(Reputation)),
+        (Rcpt, "550 Administrative prohibition - envelope blocked - https://community.mimecast.com/docs/DOC-1369#550", Reputation),
         (Rcpt, "550 5.1.1 bob@b.test... User not listed in Domino Directory", UnknownMailbox),
         (Rcpt, "550 5.1.1 <bob@icloud.com>: user does not exist", UnknownMailbox),
-        (Rcpt, "550 5.7.1 Service unavailable - blocked by Proofpoint", Sender(Reputation)),
+        (Rcpt, "550 5.7.1 Service unavailable - blocked by Proofpoint", Reputation),
         (Rcpt, "556 5.1.10 <bob@b.test>: Domain does not accept mail (nullMX)", UnknownMailbox),
         // relays of senders.
-        (FinalDot, "554 Message rejected: Email address is not verified. The following identities failed the check in region EU-WEST-1: alerts@example.com", Sender(FromAddress)),
-        (FinalDot, "550 The from address does not match a verified Sender Identity. Mail cannot be sent until this error is resolved.", Sender(FromAddress)),
+        (FinalDot, "554 Message rejected: Email address is not verified. The following identities failed the check in region EU-WEST-1: alerts@example.com", FromAddress),
+        (FinalDot, "550 The from address does not match a verified Sender Identity. Mail cannot be sent until this error is resolved.", FromAddress),
         (Mail, "454 Throttling failure: Maximum sending rate exceeded.", SendingLimit),
         (FinalDot, "454 Throttling failure: Daily message quota exceeded.", SendingLimit),
-        (Rcpt, "551 5.7.1 Unauthorized IP address", Sender(Login)),
-        (Rcpt, "550 Sending from this account has been disabled", Sender(Reputation)),
-        (Rcpt, "550 Outgoing email is disabled: account suspended", Sender(Reputation)),
-        (Rcpt, "550 5.1.0 Outbound email of this user is disabled", Sender(Reputation)),
-        (Auth, "535 5.7.8 Error: authentication failed", Sender(Login)),
-        (Connect, "504 need a name", Sender(HeloName)),
-        (Connect, "554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using b.barracudacentral.org", Sender(Reputation)),
+        (Rcpt, "551 5.7.1 Unauthorized IP address", Login),
+        (Rcpt, "550 Sending from this account has been disabled", Reputation),
+        (Rcpt, "550 Outgoing email is disabled: account suspended", Reputation),
+        (Rcpt, "550 5.1.0 Outbound email of this user is disabled", Reputation),
+        (Auth, "535 5.7.8 Error: authentication failed", Login),
+        (Connect, "504 need a name", HeloName),
+        (Connect, "554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using b.barracudacentral.org", Reputation),
         // A code that is more exact than the words.
         (Rcpt, "552 5.2.2 over quota: message too large", MailboxFull),
         (FinalDot, "552 5.2.2 over quota: message too large", MailboxFull),
@@ -429,7 +410,7 @@ mod tests {
         (Rcpt, "551 user not local", UnknownMailbox),
         (Rcpt, "550 5.4.4 <bob@b.test>: user unknown, unable to route", Unclear),
         (Rcpt, "550 <policy.spam@blocked.test>: user unknown", UnknownMailbox),
-        (Rcpt, "550 5.1.1 user unknown, your IP address is listed by an RBL", Sender(Reputation)),
+        (Rcpt, "550 5.1.1 user unknown, your IP address is listed by an RBL", Reputation),
         (Data, "554 5.5.1 no valid recipients", Unclear),
         (FinalDot, "554 Transaction failed", Unclear),
         (FinalDot, "550 5.1.1 no such user", Unclear),
@@ -465,7 +446,7 @@ mod tests {
                 MailboxFull | SendingLimit => assert_eq!(class, OutcomeClass::Transient, "{answer}"),
                 _ => assert_ne!(class, OutcomeClass::Permanent, "{answer}"),
             }
-            if matches!(refusal, Sender(_) | SendingLimit) {
+            if !refusal.is_about_the_contact() && !matches!(refusal, Content | Unclear) {
                 assert!(hint.contains("email."), "{answer}: {hint}");
             }
         }

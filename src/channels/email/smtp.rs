@@ -4,7 +4,6 @@
 //! Read next: [`super::smtp_connection`], the protocol; [`super::outcomes`], the meaning of refusals.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,6 @@ use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter,
 use lettre::transport::smtp::response::Severity;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::outcomes::{SmtpFailure, failure_of, unsupported};
@@ -22,7 +20,7 @@ use super::refusal::SmtpPhase;
 use super::smtp_connection::{SmtpConnection, SmtpError, SmtpTls};
 use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::error::ChannelError;
-use crate::channels::resolver::{ResolveError, Resolver};
+use crate::channels::resolver::Resolver;
 use crate::channels::server_stream::ServerStream;
 
 /// Maximum number of idle connections.
@@ -34,8 +32,6 @@ const IDLE_FOR: Duration = Duration::from_secs(60);
 const AGE_MAX: Duration = Duration::from_secs(10 * 60);
 /// How long an idle connection may take to reply before a new one is opened.
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
-/// How long one address of the server may take to answer before the next one is tried.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// How long QUIT may take.
 const QUIT_WITHIN: Duration = Duration::from_secs(1);
 
@@ -92,16 +88,14 @@ impl SmtpClient {
         tls: ClientConfig,
         resolver: Resolver,
     ) -> Result<Self, ChannelError> {
-        let tls = match server.protection {
-            Protection::Plain => None,
-            Protection::Opportunistic | Protection::StartTls | Protection::Tls => {
-                let failed = |error| ChannelError::of_machine("build TLS for the mail server", error);
-                let name = ServerName::try_from(server.host.clone()).map_err(failed)?;
-                Some(SmtpTls { config: Arc::new(tls), name })
-            }
-        };
+        let mut smtp_tls = None;
+        if server.protection != Protection::Plain {
+            let failed = |error| ChannelError::of_machine("build TLS for the mail server", error);
+            let name = ServerName::try_from(server.host.clone()).map_err(failed)?;
+            smtp_tls = Some(SmtpTls { config: Arc::new(tls), name });
+        }
         let hello = helo_name.map_or_else(ClientId::default, |name| ClientId::Domain(name.to_owned()));
-        Ok(Self { server, resolver, hello, tls, idle: Mutex::new(Vec::new()) })
+        Ok(Self { server, resolver, hello, tls: smtp_tls, idle: Mutex::new(Vec::new()) })
     }
 
     /// Sends an email and returns the code of the server's last reply.
@@ -175,20 +169,15 @@ impl SmtpClient {
         let of = |phase| move |error: SmtpError| failure_of(phase, error);
         let protection = self.server.protection;
         let from_the_start = self.tls.as_ref().filter(|_| protection == Protection::Tls);
-        let stream = self.reach(from_the_start).await.map_err(|error| failure_of(SmtpPhase::Connect, error.into()))?;
+        let stream = self.reach(from_the_start).await.map_err(SmtpError::from).map_err(of(SmtpPhase::Connect))?;
         let mut connection = SmtpConnection::open(stream, &self.hello).await.map_err(of(SmtpPhase::Connect))?;
-        let is_upgraded = match protection {
-            Protection::Plain | Protection::Tls => false,
-            Protection::StartTls if !connection.supports(Extension::StartTls) => {
-                return Err(unsupported(
-                    SmtpPhase::StartTls,
-                    "STARTTLS is required, the mail server does not offer it",
-                ));
+        if let Some(tls) = self.tls.as_ref().filter(|_| protection != Protection::Tls) {
+            if connection.supports(Extension::StartTls) {
+                connection = connection.start_tls(tls, &self.hello).await.map_err(of(SmtpPhase::StartTls))?;
+            } else if protection == Protection::StartTls {
+                let error = "STARTTLS is required, the mail server does not offer it";
+                return Err(unsupported(SmtpPhase::StartTls, error));
             }
-            Protection::Opportunistic | Protection::StartTls => connection.supports(Extension::StartTls),
-        };
-        if let Some(tls) = self.tls.as_ref().filter(|_| is_upgraded) {
-            connection = connection.start_tls(tls, &self.hello).await.map_err(of(SmtpPhase::StartTls))?;
         }
         if let Some(credentials) = &self.server.credentials {
             connection.auth(credentials).await.map_err(of(SmtpPhase::Auth))?;
@@ -198,7 +187,7 @@ impl SmtpClient {
 
     async fn reach(&self, tls: Option<&SmtpTls>) -> io::Result<ServerStream> {
         let addresses = self.resolver.addresses(&self.server.host).await.map_err(io::Error::other)?;
-        let stream = ServerStream::new(connect_to_any(&addresses, self.server.port).await?);
+        let stream = ServerStream::connect(&addresses, self.server.port).await?;
         match tls {
             Some(tls) => tls.handshake(stream).await,
             None => Ok(stream),
@@ -210,23 +199,6 @@ impl std::fmt::Debug for SmtpClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SmtpClient").field("protection", &self.server.protection).finish_non_exhaustive()
     }
-}
-
-/// Connects to the first address that accepts a connection.
-async fn connect_to_any(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
-    let mut last = io::Error::other(ResolveError::NoSuchHost);
-    for address in addresses {
-        let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect((*address, port)));
-        match connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(stream) => {
-                // Otherwise a command would wait for the acknowledgement of the one before it.
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// Sends one email over an open connection.
@@ -267,15 +239,6 @@ mod tests {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
     use super::*;
-
-    /// An email took 41 ms on one machine, because each command waited for the acknowledgement of the one before it.
-    #[tokio::test]
-    async fn no_command_waits_for_an_acknowledgement() {
-        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = server.local_addr().expect("an address");
-        let stream = connect_to_any(&[address.ip()], address.port()).await.expect("a connection");
-        assert!(stream.nodelay().expect("it is known"));
-    }
 
     /// An email whose end did not reach the server is not accepted, and the error does not say that it may be.
     #[tokio::test]

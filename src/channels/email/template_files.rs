@@ -2,6 +2,7 @@
 //! while it is built.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use crate::channels::error::ChannelError;
@@ -67,19 +68,15 @@ impl TemplateFiles {
     ///
     /// The folder can't be read or has no template, or a subfolder with templates is not named by a locale.
     pub(super) fn read(directory: Option<&Path>, default: &Locale) -> Result<Self, ChannelError> {
-        let mut written: BTreeMap<Locale, LocaleTemplates> = BTreeMap::new();
-        for (locale, texts) in SHIPPED {
+        let shipped = SHIPPED.map(|(locale, texts)| {
             let sources = texts.map(|text| TemplateText { text: text.to_owned(), file: None });
-            let locale = Locale::parse(locale).expect("a test reads it");
-            written.insert(locale, NAMES.into_iter().zip(sources).collect());
+            (Locale::parse(locale).expect("a test reads it"), NAMES.into_iter().zip(sources).collect())
+        });
+        let mut files = Self { written: shipped.into(), default: default.clone(), unused: Vec::new() };
+        if let Some(directory) = directory {
+            files.replace_by(directory)?;
         }
-        let own = directory.map(OwnFiles::read).transpose()?.unwrap_or_default();
-        let of_default = default.fallbacks().filter(|_| !own.in_default.is_empty());
-        let in_default = of_default.map(|locale| (locale, own.in_default.clone()));
-        for (locale, sources) in in_default.chain(own.by_locale) {
-            written.entry(locale).or_default().extend(sources);
-        }
-        Ok(Self { written, default: default.clone(), unused: own.unused })
+        Ok(files)
     }
 
     /// Warnings about files that are ignored.
@@ -111,20 +108,12 @@ impl TemplateFiles {
         let own = locale.into_iter().flat_map(Locale::fallbacks);
         own.chain(self.default.fallbacks()).chain([Locale::english()])
     }
-}
 
-/// The operator's templates.
-#[derive(Debug, Default)]
-struct OwnFiles {
-    in_default: LocaleTemplates,
-    by_locale: BTreeMap<Locale, LocaleTemplates>,
-    unused: Vec<PathBuf>,
-}
-
-impl OwnFiles {
-    fn read(directory: &Path) -> Result<Self, ChannelError> {
-        let mut own = Self::default();
-        own.in_default = own.read_folder(directory)?;
+    /// Replaces templates by those of the operator's folder.
+    fn replace_by(&mut self, directory: &Path) -> Result<(), ChannelError> {
+        let refused = |problem: &dyn Display| Err(ChannelError::of_setting(SETTING, problem));
+        let in_default = self.read_folder(directory)?;
+        let mut own: BTreeMap<Locale, LocaleTemplates> = BTreeMap::new();
         for path in templating::entries_of(SETTING, directory)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             // Names with a leading dot belong to other programs: Kubernetes mounts a folder `..data` with the same
@@ -134,28 +123,30 @@ impl OwnFiles {
             }
             match Locale::parse(&name) {
                 Ok(locale) => {
-                    let sources = own.read_folder(&path)?;
-                    if !sources.is_empty() && own.by_locale.insert(locale.clone(), sources).is_some() {
-                        let problem = format_args!("{directory:?} has two folders of the locale {locale}");
-                        return Err(ChannelError::of_setting(SETTING, problem));
+                    let sources = self.read_folder(&path)?;
+                    if !sources.is_empty() && own.insert(locale.clone(), sources).is_some() {
+                        return refused(&format_args!("{directory:?} has two folders of the locale {locale}"));
                     }
                 }
                 Err(error) if NAMES.into_iter().any(|name| path.join(name).exists()) => {
-                    let problem = format_args!("{path:?} holds templates, and is named by no locale: {error}");
-                    return Err(ChannelError::of_setting(SETTING, problem));
+                    return refused(&format_args!("{path:?} holds templates, but its name is not a locale: {error}"));
                 }
                 // Another folder.
                 Err(_) => {}
             }
         }
-        if own.in_default.is_empty() && own.by_locale.is_empty() {
+        if in_default.is_empty() && own.is_empty() {
             // A folder that replaces no template is probably the wrong one.
-            let allowed =
-                format!("allowed are the files {}, also in folders that locales name, as vi", NAMES.join(", "));
-            let problem = format_args!("{directory:?} holds no template, {allowed}");
-            return Err(ChannelError::of_setting(SETTING, problem));
+            let names = NAMES.join(", ");
+            return refused(&format_args!(
+                "{directory:?} holds no template, allowed are the files {names}, also in folders named by a locale such as vi"
+            ));
         }
-        Ok(own)
+        let of_default = self.default.fallbacks().filter(|_| !in_default.is_empty());
+        for (locale, sources) in of_default.map(|locale| (locale, in_default.clone())).chain(own) {
+            self.written.entry(locale).or_default().extend(sources);
+        }
+        Ok(())
     }
 
     /// Reads the templates of a folder. Files with a template's ending but no template's name are reported as unused;
@@ -281,7 +272,8 @@ mod tests {
         };
         let misspelt = refused(&["subject.txt", "vi_VN/subject.txt"]);
         assert!(
-            misspelt.contains(r#"/vi_VN" holds templates, and is named by no locale: "vi_VN" is not a language tag"#),
+            misspelt
+                .contains(r#"/vi_VN" holds templates, but its name is not a locale: "vi_VN" is not a language tag"#),
             "{misspelt}"
         );
         assert!(refused(&["vi-VN/subject.txt", "vi-vn/subject.txt"]).contains("two folders of the locale vi-VN"));

@@ -76,7 +76,7 @@ pub struct VerifyVariables<'a> {
 pub struct Templates {
     /// Every template of every locale, such as `vi/alert.txt`.
     environment: Environment<'static>,
-    files: TemplateFiles,
+    pub(super) files: TemplateFiles,
 }
 
 impl Templates {
@@ -118,11 +118,6 @@ impl Templates {
         Ok(templates)
     }
 
-    /// Warnings about files that are ignored.
-    pub fn warnings(&self) -> impl Iterator<Item = String> {
-        self.files.warnings()
-    }
-
     fn render_samples(&self, locale: &Locale) -> Result<(), ChannelError> {
         for (alert, purpose) in templating::samples() {
             self.render(&alert, purpose, Some(locale))?;
@@ -133,14 +128,9 @@ impl Templates {
         notice_text::disabled_samples().try_for_each(|notice| self.render_disabled(&notice, Some(locale)).map(drop))
     }
 
-    /// The locale whose templates a reader of `locale` gets.
-    pub fn used_for(&self, locale: Option<&Locale>) -> &Locale {
-        self.files.used_for(locale)
-    }
-
     /// The locale whose templates a reader of `locale` gets instead; `None` if it has its own.
     pub fn substitute(&self, locale: &Locale) -> Option<&Locale> {
-        Some(self.used_for(Some(locale))).filter(|used| !locale.fallbacks().any(|own| own == **used))
+        Some(self.files.used_for(Some(locale))).filter(|used| !locale.fallbacks().any(|own| own == **used))
     }
 
     /// Renders the email about an alert. Pure: the same alert gives the same text.

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::time::timeout_at;
 use tokio_rustls::TlsConnector;
 
-use super::blocked_networks::{Blocked, EgressPolicy};
+use super::blocked_networks::Blocked;
 use super::closing_receivers::ClosingReceivers;
 use super::config::WebhookConfig;
 use super::connector::Connector;
@@ -86,8 +86,6 @@ pub struct WebhookClient {
     keeping: Client,
     closing: Arc<ClosingReceivers>,
     connector: Connector,
-    policy: EgressPolicy,
-    timeout: Duration,
 }
 
 /// The expected response to a challenge. It may have other fields.
@@ -107,11 +105,17 @@ impl WebhookClient {
     ///
     /// [`ChannelError`] if `webhook.ca_file` or the TLS setup is faulty.
     pub fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
-        let resolver = Arc::new(Resolver::new(dns, config.timeout));
-        let policy = config.egress_policy();
-        let proxy = config.proxy().map_err(|problem| ChannelError::of_setting("webhook.proxy", problem))?;
-        let tls = TlsConnector::from(Arc::new(tls_config(config)?));
-        let connector = Connector::new(resolver, policy.clone(), tls, proxy, config.timeout);
+        let mut tls = tls::client_config("webhook.ca_file", config.ca_file.as_deref())?;
+        // HTTP/2 has no advantage if a connection carries one request, and hyper keeps reading what a receiver floods
+        // such a connection with after the attempt has ended.
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let connector = Connector {
+            resolver: Arc::new(Resolver::new(dns, config.timeout)),
+            policy: config.egress_policy(),
+            tls: TlsConnector::from(Arc::new(tls)),
+            proxy: config.proxy().map_err(|problem| ChannelError::of_setting("webhook.proxy", problem))?,
+            timeout: config.timeout,
+        };
         let client = |kept_max| {
             let mut builder = legacy::Client::builder(TokioExecutor::new());
             builder
@@ -126,8 +130,7 @@ impl WebhookClient {
                 .http1_max_headers(HEADERS_MAX);
             builder.build(connector.clone())
         };
-        let (single, keeping) = (client(0), client(KEPT_MAX));
-        Ok(Self { single, keeping, closing: Arc::default(), connector, policy, timeout: config.timeout })
+        Ok(Self { single: client(0), keeping: client(KEPT_MAX), closing: Arc::default(), connector })
     }
 
     /// Sends one webhook and returns the outcome. A repeated call sends it again, with the same id.
@@ -138,7 +141,7 @@ impl WebhookClient {
     /// challenge back, and otherwise a permanent failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
-        let outcome = match self.policy.check_url(request.url) {
+        let outcome = match self.connector.policy.check_url(request.url) {
             Ok(url) => self.attempt(request, url).await.unwrap_or_else(|failed| failed),
             Err(refused) => permanent(refused),
         };
@@ -147,7 +150,7 @@ impl WebhookClient {
 
     /// The outcome of every attempt with this URL, if the URL alone decides it. Pure.
     pub fn refusal(&self, url: &str) -> Option<Outcome> {
-        let refused = self.policy.check_url(url).err()?;
+        let refused = self.connector.policy.check_url(url).err()?;
         Some(Outcome { peer: peer(url), ..permanent(refused) })
     }
 
@@ -155,7 +158,7 @@ impl WebhookClient {
     /// not connect.
     pub async fn check(&self, url: &str) -> Outcome {
         let started = Instant::now();
-        let outcome = match tokio::time::timeout(self.timeout, self.check_before_connecting(url)).await {
+        let outcome = match tokio::time::timeout(self.connector.timeout, self.check_before_connecting(url)).await {
             Ok(judged) => judged.map_or_else(|failed| failed, |()| Outcome::delivered()),
             Err(_) => Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved in time"),
         };
@@ -163,7 +166,7 @@ impl WebhookClient {
     }
 
     async fn check_before_connecting(&self, url: &str) -> Result<(), Outcome> {
-        let url = self.policy.check_url(url).map_err(permanent)?;
+        let url = self.connector.policy.check_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         self.connector.check(host).await.map_err(|error| match error.downcast_ref::<ResolveError>() {
             None => failure(&*error),
@@ -181,7 +184,8 @@ impl WebhookClient {
         let added = extra_headers::parse(request.headers).map_err(unsigned)?;
         let unfit = || permanent("id does not fit into a header".to_owned());
         let headers = headers(&request, added, secrets.as_ref()).ok_or_else(unfit)?;
-        let deadline = tokio::time::Instant::now() + self.timeout;
+        let timeout = self.connector.timeout;
+        let deadline = tokio::time::Instant::now() + timeout;
         let origin = url.origin().ascii_serialization();
         let keeps_connection = request.keeps_connection && self.closing.lets_keep(&origin);
         let client = if keeps_connection { &self.keeping } else { &self.single };
@@ -189,7 +193,7 @@ impl WebhookClient {
         *post.headers_mut() = headers;
         *post.body_mut() = Some(request.body.json.clone().into());
         let sending = client.request(post.try_into().map_err(|_| permanent("malformed URL".to_owned()))?);
-        let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(self.timeout))?;
+        let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(timeout))?;
         let response = Response::from(
             sent.map_err(|error| {
                 if keeps_connection && connection_error::is_closed(&error) {
@@ -267,12 +271,4 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
         headers.insert("webhook-signature", HeaderValue::from_str(&signature).ok()?);
     }
     Some(headers)
-}
-
-fn tls_config(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
-    let mut tls = tls::client_config("webhook.ca_file", config.ca_file.as_deref())?;
-    // HTTP/2 has no advantage if a connection carries one request, and hyper keeps reading what a receiver floods such
-    // a connection with after the attempt has ended.
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(tls)
 }

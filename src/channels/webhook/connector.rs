@@ -6,15 +6,14 @@
 //! send; [`super::proxy`].
 
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::Uri;
-use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
@@ -33,64 +32,60 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Connects to receivers, directly or through a proxy.
 #[derive(Clone)]
 pub(super) struct Connector {
-    names: Names,
-    sockets: HttpConnector<Names>,
-    tls: TlsConnector,
-    proxy: Option<ProxyRoute>,
-    timeout: Duration,
-}
-
-/// A proxy and its connector. The operator named it, so its addresses are not judged.
-#[derive(Clone)]
-struct ProxyRoute {
-    proxy: Proxy,
-    sockets: HttpConnector<Names>,
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) policy: EgressPolicy,
+    pub(super) tls: TlsConnector,
+    /// The operator named the proxy, so its addresses are not judged.
+    pub(super) proxy: Option<Proxy>,
+    /// The bound of each connection, from the lookup of its name to the end of the TLS handshake.
+    pub(super) timeout: Duration,
 }
 
 impl Connector {
-    /// Does not connect yet. `timeout` bounds each connection, from the lookup of its name to the end of the TLS
-    /// handshake.
-    pub(super) fn new(
-        resolver: Arc<Resolver>,
-        policy: EgressPolicy,
-        tls: TlsConnector,
-        proxy: Option<Proxy>,
-        timeout: Duration,
-    ) -> Self {
-        let names = Names { resolver: Arc::clone(&resolver), policy: Some(policy) };
-        let sockets = socket_connector(names.clone());
-        let any = Names { resolver, policy: None };
-        let proxy = proxy.map(|proxy| ProxyRoute { proxy, sockets: socket_connector(any) });
-        Self { names, sockets, tls, proxy, timeout }
-    }
-
     /// Whether this host may be called and can be reached, without connecting to it.
     pub(super) async fn check(&self, host: &str) -> Result<(), BoxError> {
-        match self.proxy.clone() {
-            None => self.names.judged(host).await.map(drop),
-            Some(route) => {
-                self.names.judge_for_proxy(host).await?;
-                route.reach().await.map(drop).map_err(Into::into)
-            }
+        match &self.proxy {
+            None => self.addresses(host).await.map(drop),
+            Some(proxy) => self.reach(proxy, host).await.map(drop),
         }
     }
 
-    async fn connect(mut self, url: Uri) -> Result<ServerStream, BoxError> {
+    async fn connect(self, url: Uri) -> Result<ServerStream, BoxError> {
         let is_secured = url.scheme_str() == Some("https");
-        let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let stream = match self.proxy {
-            None => ServerStream::new(self.sockets.call(url).await?.into_inner()),
-            Some(route) => {
-                self.names.judge_for_proxy(&host).await?;
-                let port = url.port_u16().unwrap_or(if is_secured { 443 } else { 80 });
-                let target = format!("{}:{port}", url.host().unwrap_or_default());
-                let proxy = route.proxy.clone();
-                let mut stream = route.reach().await?;
-                proxy.connect(&mut stream, &target).await?;
+        let port = url.port_u16().unwrap_or(if is_secured { 443 } else { 80 });
+        let authority = url.host().unwrap_or_default();
+        let host = authority.trim_matches(['[', ']']).to_owned();
+        let stream = match &self.proxy {
+            None => ServerStream::connect(&self.addresses(&host).await?, port).await?,
+            Some(proxy) => {
+                let mut stream = self.reach(proxy, &host).await?;
+                proxy.connect(&mut stream, &format!("{authority}:{port}")).await?;
                 stream
             }
         };
         Ok(if is_secured { stream.secured(&self.tls, ServerName::try_from(host)?).await? } else { stream })
+    }
+
+    /// The addresses of a host. Refuses the host if any of them is blocked.
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, BoxError> {
+        let found = self.resolver.addresses(host).await?;
+        self.policy.check_addresses(found.iter().copied())?;
+        Ok(found)
+    }
+
+    /// Judges a host, and connects to the proxy that should forward to it. The proxy resolves the name itself, and may
+    /// know names that the name servers of this machine do not. SECURITY.md says what the proxy must refuse.
+    async fn reach(&self, proxy: &Proxy, host: &str) -> Result<ServerStream, BoxError> {
+        if let Err(error) = self.addresses(host).await
+            && !error.is::<ResolveError>()
+        {
+            return Err(error);
+        }
+        let connecting = async {
+            let found = self.resolver.addresses(&proxy.host).await?;
+            Ok::<_, BoxError>(ServerStream::connect(&found, proxy.port).await?)
+        };
+        Ok(connecting.await.map_err(ProxyError::Unreachable)?)
     }
 }
 
@@ -100,28 +95,13 @@ impl std::fmt::Debug for Connector {
     }
 }
 
-impl ProxyRoute {
-    async fn reach(mut self) -> Result<ServerStream, ProxyError> {
-        let connected = self.sockets.call(self.proxy.url().clone()).await;
-        let socket = connected.map_err(|error| ProxyError::Unreachable(error.into()))?;
-        Ok(ServerStream::new(socket.into_inner()))
-    }
-}
-
-fn socket_connector(names: Names) -> HttpConnector<Names> {
-    let mut sockets = HttpConnector::new_with_resolver(names);
-    sockets.enforce_http(false);
-    sockets.set_nodelay(true);
-    sockets
-}
-
 impl Service<Uri> for Connector {
     type Response = TokioIo<ServerStream>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.sockets.poll_ready(cx).map_err(Into::into)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, url: Uri) -> Self::Future {
@@ -135,52 +115,5 @@ impl Service<Uri> for Connector {
 impl Connection for ServerStream {
     fn connected(&self) -> Connected {
         Connected::new()
-    }
-}
-
-/// Resolves names.
-#[derive(Clone)]
-struct Names {
-    resolver: Arc<Resolver>,
-    /// Judges the addresses; `None`: every address may be connected to.
-    policy: Option<EgressPolicy>,
-}
-
-impl Names {
-    /// The addresses of a host. Refuses the host if any of them is blocked.
-    async fn judged(&self, host: &str) -> Result<Vec<IpAddr>, BoxError> {
-        let found = self.resolver.addresses(host).await?;
-        if let Some(policy) = &self.policy {
-            policy.check_addresses(found.iter().copied())?;
-        }
-        Ok(found)
-    }
-
-    /// Judges a host to which the proxy should connect. The proxy resolves the name itself, and may know names that the
-    /// name servers of this machine do not. SECURITY.md says what the proxy must refuse.
-    async fn judge_for_proxy(&self, host: &str) -> Result<(), BoxError> {
-        match self.judged(host).await {
-            Err(error) if !error.is::<ResolveError>() => Err(error),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Service<Name> for Names {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let names = self.clone();
-        Box::pin(async move {
-            let found = names.judged(name.as_str()).await?;
-            // The port is a placeholder: the connector replaces it by that of the URL.
-            Ok(found.into_iter().map(|address| SocketAddr::new(address, 0)).collect::<Vec<_>>().into_iter())
-        })
     }
 }

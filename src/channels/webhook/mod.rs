@@ -107,7 +107,10 @@ pub(super) struct WebhookChannel {
 
 impl WebhookChannel {
     pub(super) fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
-        let warnings = [tls::warning("webhook.ca_file", config.ca_file.as_deref()), environment_warning(config)];
+        // An operator should know that webhooks do not use the proxy of the environment.
+        let is_set = |variable: &str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+        let ignored = if config.proxy.is_none() { proxy::warning(is_set) } else { None };
+        let warnings = [tls::warning("webhook.ca_file", config.ca_file.as_deref()), ignored];
         Ok(Self {
             client: WebhookClient::new(config, dns)?,
             templates: WebhookTemplates::load(config.templates.as_deref())?,
@@ -115,18 +118,6 @@ impl WebhookChannel {
             per_destination: config.per_destination,
             warnings: warnings.into_iter().flatten().collect(),
         })
-    }
-
-    /// Says when this machine's clock and that of Redis are so far apart that somebody has to set one. Alerts and
-    /// signatures bear different times then.
-    fn compare_clocks(&self, redis: UnixMs, own: UnixMs) {
-        if let Some(apart_s) = seconds_too_far_apart(redis, own) {
-            tracing::warn!(
-                name: ONCE_A_MINUTE,
-                apart_s,
-                "the clocks of this machine and of redis differ: webhooks are signed by this machine's, set both by NTP"
-            );
-        }
     }
 
     pub(super) async fn send(&self, message: Message<'_>) -> Outcome {
@@ -149,14 +140,18 @@ impl WebhookChannel {
             WebhookBody::json(payload::standard(content, now))
         });
         let own = own_time();
-        self.compare_clocks(now, own);
+        if let Some(apart_s) = seconds_too_far_apart(now, own) {
+            tracing::warn!(
+                name: ONCE_A_MINUTE,
+                apart_s,
+                "the clocks of this machine and of redis differ: webhooks are signed by this machine's, set both by NTP"
+            );
+        }
         let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
         let signs = options.format.secret_use() != SecretUse::RoutingKey;
         let (secret, headers) = (options.secret.as_ref().filter(|_| signs), &options.headers);
-        let keeps_connection = more_follows;
-        self.client
-            .send(WebhookRequest { id, now_s, url, secret, body: &body, headers, challenge, keeps_connection })
-            .await
+        let (body, keeps_connection) = (&body, more_follows);
+        self.client.send(WebhookRequest { id, now_s, url, secret, body, headers, challenge, keeps_connection }).await
     }
 
     /// Whether the template is there that the contact names.
@@ -186,14 +181,6 @@ fn seconds_too_far_apart(redis: UnixMs, own: UnixMs) -> Option<u64> {
 #[expect(clippy::disallowed_methods, reason = "a signature is judged by the receiver's clock, not by that of Redis")]
 fn own_time() -> UnixMs {
     UnixMs(chrono::Utc::now().timestamp_millis())
-}
-
-/// What an operator should know whose environment names a proxy that webhooks don't use.
-fn environment_warning(config: &WebhookConfig) -> Option<String> {
-    if config.proxy.is_some() {
-        return None;
-    }
-    proxy::warning(|variable| std::env::var_os(variable).is_some_and(|value| !value.is_empty()))
 }
 
 /// What was found out about a receiver.

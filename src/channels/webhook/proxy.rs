@@ -8,7 +8,6 @@ use std::error::Error;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hyper::Uri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use url::Url;
 
@@ -25,7 +24,9 @@ const VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_
 /// A proxy and its credentials.
 #[derive(Clone)]
 pub(super) struct Proxy {
-    url: Uri,
+    /// Name or address, without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
     /// The value of Proxy-Authorization.
     authorization: Option<String>,
 }
@@ -60,8 +61,6 @@ impl Proxy {
         let (Some(host), Some(port), false) = (url.host_str(), url.port_or_known_default(), has_more) else {
             return Err(format!("holds more than a host and a port, {ALLOWED}"));
         };
-        let address =
-            format!("http://{host}:{port}").parse().map_err(|_| format!("has a malformed host, {ALLOWED}"))?;
         let decoded = |part| percent_decoded(part).ok_or_else(|| "holds a malformed percent-encoding".to_owned());
         let authorization = match (url.username(), url.password()) {
             ("", None) => None,
@@ -70,12 +69,7 @@ impl Proxy {
                 Some(format!("Basic {}", STANDARD.encode(credentials)))
             }
         };
-        Ok(Self { url: address, authorization })
-    }
-
-    /// Its host and port.
-    pub(super) fn url(&self) -> &Uri {
-        &self.url
+        Ok(Self { host: host.trim_matches(['[', ']']).to_owned(), port, authorization })
     }
 
     /// Requests a connection to `target`, a host and a port. After that, the stream is that connection.
@@ -120,7 +114,7 @@ impl ProxyError {
     }
 }
 
-/// The warning that the environment names a proxy which webhooks do not use.
+/// The warning that the environment names a proxy: webhooks do not use it.
 pub(super) fn warning(is_set: impl Fn(&str) -> bool) -> Option<String> {
     let variable = VARIABLES.into_iter().find(|variable| is_set(variable))?;
     Some(format!("{variable} is ignored and webhooks use no proxy: name one as webhook.proxy"))
@@ -134,11 +128,11 @@ mod tests {
     #[test]
     fn a_proxy_is_a_host_a_port_and_credentials() {
         let proxy = Proxy::parse("http://al%40ice:p%3Aw%2F@proxy.test:3128").expect("a proxy");
-        assert_eq!(proxy.url().to_string(), "http://proxy.test:3128/");
+        assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.test", 3128));
         let sent = proxy.authorization.and_then(|value| STANDARD.decode(value.strip_prefix("Basic ")?).ok());
         assert_eq!(sent.as_deref(), Some(&b"al@ice:p:w/"[..]));
         let plain = Proxy::parse("http://[::1]").expect("a proxy");
-        assert_eq!((plain.url().to_string().as_str(), plain.authorization), ("http://[::1]:80/", None));
+        assert_eq!((plain.host.as_str(), plain.port, plain.authorization), ("::1", 80, None));
         for bad in
             ["", "proxy.test:3128", "https://u:hunter2@p.test", "socks5://p.test", "http://u:hunter2@p.test/path"]
         {

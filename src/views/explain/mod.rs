@@ -339,7 +339,7 @@ impl Explainer {
         let (profile, _) = Profile::read(&fields, &self.plans, None);
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
         let settings = SubjectSettings::read(&fields, &self.plans);
-        let contacts = self.contacts.read_contacts(subject, &fields).map_err(|error| error.source)?;
+        let contacts = self.contacts.read_contacts(subject, &fields);
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let facts = subject::SubjectFacts {
