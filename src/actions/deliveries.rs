@@ -51,7 +51,7 @@ pub async fn act(
 ) -> Result<Vec<ChangedDelivery>, OutboxError> {
     let Partition { client, keys } = partition;
     // Read before the action, because an attempt may close a circuit at once.
-    let open = match action.leaves() {
+    let open = match action.state_after() {
         DeliveryState::Pending => open_circuits(partition, ids).await,
         _ => Ok(BTreeMap::new()),
     };

@@ -58,7 +58,7 @@ fn joined(items: impl Iterator<Item = String>) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::decision::{DecisionBasis, PeriodStatus, Recorded};
+    use crate::ledger::decision::{PeriodStatus, Recorded};
     use crate::types::units::UNITS_MAX;
     use crate::types::{Period, Units};
     use quotabell_throttle::Admission;
@@ -82,7 +82,7 @@ mod tests {
             status: *status,
         };
         let limits = limits.iter().map(limit).collect();
-        CheckDecision { basis: DecisionBasis::Settings, rate, limits, recorded: Recorded::No }
+        CheckDecision { is_judged: true, rate, limits, recorded: Recorded::No }
     }
 
     fn rejected(ms: u64) -> Admission {

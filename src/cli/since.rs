@@ -35,7 +35,7 @@ impl FromStr for Since {
         if let Some(ago) = duration::parse(text) {
             return Ok(Self::Ago(ago));
         }
-        UnixMs::of_rfc3339(text).map(Self::At).ok_or(SinceError)
+        text.parse().map(Self::At).map_err(|_| SinceError)
     }
 }
 

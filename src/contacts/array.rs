@@ -192,7 +192,7 @@ fn read(position: usize, element: &RawValue) -> Result<StoredContact, Unreadable
     let consent = ConsentId::derive(&endpoint, &text(&fields, NONCE).unwrap_or_default());
     let origin = if fields.contains_key(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
     let unverified_until = text(&fields, UNVERIFIED_UNTIL).filter(|_| !contact.verified);
-    let unverified_until = unverified_until.and_then(|text| UnixMs::of_rfc3339(&text));
+    let unverified_until = unverified_until.and_then(|text| text.parse().ok());
     Ok(StoredContact { contact, origin, consent, unverified_until, position })
 }
 

@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(mute(r#","muted":true"#), Some(Mute::default()));
         let ends = r#","muted":true,"muted_until":"2026-11-21T08:37:00.000Z","muted_reason":"new office""#;
         let contact = of(ends).expect("a contact");
-        let end = UnixMs::of_rfc3339("2026-11-21T08:37:00Z").expect("a time");
+        let end: UnixMs = "2026-11-21T08:37:00Z".parse().expect("a time");
         assert!(contact.muted_at(end.plus(-1)).is_some() && contact.muted_at(end).is_none());
         assert!(serde_json::to_string(&contact).expect("JSON").contains(ends));
         let ended = serde_json::to_string(&contact.shown_at(end)).expect("JSON");

@@ -15,8 +15,7 @@ use super::options::{ContactOptions, ExtraHeaders};
 use crate::types::text::MASK;
 use crate::types::timestamp::TimestampError;
 use crate::types::{
-    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent,
-    Secret, UnixMs,
+    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret,
 };
 
 /// The field that holds an address which is a URL; every other lies in `address`.
@@ -184,8 +183,7 @@ impl TryFrom<ContactJson> for Contact {
         if let Some(id) = json.id.filter(|id| !id.is_empty()) {
             contact.id = ContactId::from_stored(&id);
         }
-        let until =
-            json.muted_until.map(|text| UnixMs::of_rfc3339(&text).ok_or(ContactError::MutedUntil)).transpose()?;
+        let until = json.muted_until.map(|text| text.parse().map_err(|_| ContactError::MutedUntil)).transpose()?;
         contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
         contact.verified = json.verified;
         contact.filter = ContactFilter::new(json.thresholds, json.metrics)?;

@@ -15,7 +15,7 @@ use crate::types::{Keys, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::batch_changes::BatchChanges;
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
-use super::row_finder::{RowFinder, RowsFound};
+use super::row_finder::RowFinder;
 use super::worker_cache::{LoadRequest, MissingRecords, WorkerCache};
 
 /// A batch whose first entry was read this much earlier than its last is committed, so that limits are not applied
@@ -178,8 +178,8 @@ impl BatchBuilder {
             || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
     }
 
-    /// Adds entries that were read at `server`, in order, until one needs something that must be read first or the
-    /// batch is full. Returns how many were added, and the outcome of the next one.
+    /// Adds entries that were read at `server` in order, until the batch is full or an entry needs something that must
+    /// be read first. Returns the number of added entries, and the result of the next one.
     pub fn add<'a, F>(
         &mut self,
         held: &mut WorkerCache,
@@ -225,7 +225,7 @@ impl BatchBuilder {
         AddResult::Added
     }
 
-    /// Adds an entry that is too long as refused. It was not read completely at `server`.
+    /// Refuses an entry that is too long, so that the reader has not read all of it. It was read at `server`.
     pub fn add_truncated(&mut self, entry: &TruncatedEntry, server: UnixMs) {
         let detail = format!("an entry must have at most {ENTRY_BYTES_MAX} bytes, with all its fields");
         let broken = InvalidEvent::new(RefusalReason::TooLarge, detail);
@@ -262,7 +262,7 @@ impl BatchBuilder {
         };
         let event = raw.parse(arrival)?;
         held.cache.subject_mut(subject_index).used = self.number;
-        if self.rows.find(held, subject_index, &event, None)? == RowsFound::NotAll {
+        if !self.rows.find(held, subject_index, &event, None)? {
             return Ok(AddResult::Missing);
         }
         let id = event.id.map(|id| {
@@ -295,7 +295,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Adds to `missing` what an entry needs and the cache does not hold, and returns whether that is anything. Broken
+    /// Adds to `missing` what must be read before the entry can be added. Returns whether that is anything. Invalid
     /// entries need nothing.
     pub fn needs<'a, F>(
         &mut self,
@@ -320,8 +320,8 @@ impl BatchBuilder {
         };
         held.cache.subject_mut(subject_index).used = self.number;
         let Ok(event) = raw.parse(arrival) else { return false };
-        // A broken event is reported when the entry is added.
-        self.rows.find(held, subject_index, &event, Some(missing)) == Ok(RowsFound::NotAll)
+        // `add` refuses an invalid event.
+        self.rows.find(held, subject_index, &event, Some(missing)) == Ok(false)
     }
 
     fn refuse<'a, F>(&mut self, entry: &StreamEntry<F>, broken: InvalidEvent)

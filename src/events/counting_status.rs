@@ -1,5 +1,5 @@
-//! Which partitions this daemon should count and can't, until an operator fixes what the log names. The readiness check
-//! of the daemon reads it.
+//! The partitions that this daemon should count but can't, until an operator fixes the logged problem. The readiness
+//! check of the daemon reads it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,8 @@ use crate::types::PartitionNumber;
 pub struct CountingStatus(Arc<Mutex<BTreeMap<u32, ErrorKind>>>);
 
 impl CountingStatus {
-    /// Records the kind of failure that stopped counting and that waiting does not mend. `None`: this daemon counts,
-    /// waits for Redis, or does not have to count.
+    /// Records the failure that stopped counting and that waiting does not fix. `None`: this daemon counts, waits for
+    /// Redis, or does not have to count.
     pub(super) fn set(&self, partition: PartitionNumber, stopped_by: Option<ErrorKind>) {
         let mut stopped = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match stopped_by {

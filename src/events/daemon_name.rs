@@ -3,49 +3,40 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use crate::types::text_form::text_id;
+
 /// Precedes the number of a daemon that sends nothing.
 const NO_SEND: &str = "no-send-";
 
-/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` for a daemon that sends nothing.
-/// It is used in the leases that the daemon holds and in the list of live daemons.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DaemonName {
-    name: String,
+text_id! {
+    /// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` for a daemon that sends
+    /// nothing. It is used in the leases that the daemon holds and in the list of live daemons.
+    DaemonName
 }
 
 impl DaemonName {
     /// Creates a unique name for the daemon that listens on `address` of `host`.
     pub fn new(host: &str, address: SocketAddr) -> Self {
-        Self { name: format!("{host}/{address}/{:016x}", rand::random::<u64>()) }
+        Self(format!("{host}/{address}/{:016x}", rand::random::<u64>()))
     }
 
     /// Marks the daemon as one that counts and sends nothing, so that others can tell why deliveries wait.
     #[must_use]
     pub fn without_sending(self) -> Self {
-        let (prefix, number) = self.name.split_at(self.address_prefix().len());
-        Self { name: format!("{prefix}{NO_SEND}{number}") }
+        let (prefix, number) = self.0.split_at(self.address_prefix().len());
+        Self(format!("{prefix}{NO_SEND}{number}"))
     }
 
     /// Whether the daemon sends deliveries.
     pub fn sends(&self) -> bool {
-        !self.name[self.address_prefix().len()..].starts_with(NO_SEND)
-    }
-
-    /// Reads a stored name.
-    pub fn from_stored(name: &str) -> Self {
-        Self { name: name.to_owned() }
-    }
-
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.name
+        !self.0[self.address_prefix().len()..].starts_with(NO_SEND)
     }
 
     /// `<host>/<address>/`: the prefix of the names of all daemons that ever listened there. No two processes can
     /// listen there at once, so every other daemon with this prefix is dead.
     pub fn address_prefix(&self) -> &str {
-        let end = self.name.rfind('/').map_or(self.name.len(), |slash| slash + 1);
-        &self.name[..end]
+        let end = self.0.rfind('/').map_or(self.0.len(), |slash| slash + 1);
+        &self.0[..end]
     }
 }
 
@@ -72,12 +63,6 @@ impl DaemonEntry {
 impl fmt::Display for DaemonEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.name, self.stream, self.plans)
-    }
-}
-
-impl fmt::Display for DaemonName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
     }
 }
 

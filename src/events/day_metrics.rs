@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::types::{Day, Metric};
+use crate::types::{Day, Metric, RefusalReason};
+
+use super::parse::InvalidEvent;
 
 /// Maximum number of days in memory, unless one load needs more. Events that arrive at one time belong to fewer days.
 const DAYS_MAX: usize = 16;
@@ -17,20 +19,6 @@ pub struct DayMetrics {
     /// Maximum number of metrics of a day; `None` means unlimited.
     metrics_max: Option<usize>,
     days: BTreeMap<Day, HashSet<Metric>>,
-}
-
-/// Whether an event of a metric may be counted on a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MetricAdmission {
-    /// It is one of the day's metrics now.
-    Admitted,
-    /// The day has its maximum number of metrics.
-    Full {
-        /// The maximum in the configuration.
-        metrics_max: usize,
-    },
-    /// The metrics of the day must be read first.
-    NotHeld,
 }
 
 impl DayMetrics {
@@ -51,17 +39,28 @@ impl DayMetrics {
         self.days.extend(days.iter().copied().zip(metrics.into_iter().map(HashSet::from_iter)));
     }
 
-    /// Judges a metric with a checked name, and stores it if it is new and admitted.
-    pub(super) fn admit(&mut self, day: Day, name: &str, has_limit: impl FnOnce(&Metric) -> bool) -> MetricAdmission {
-        let Some(metrics_max) = self.metrics_max else { return MetricAdmission::Admitted };
-        let Some(metrics) = self.days.get_mut(&day) else { return MetricAdmission::NotHeld };
+    /// Judges a metric with a checked name, and stores it if it is new. Returns `false` if the metrics of the day must
+    /// be read first.
+    ///
+    /// # Errors
+    ///
+    /// The metric is new, and the day has its maximum number of metrics.
+    pub(super) fn admit(
+        &mut self,
+        day: Day,
+        name: &str,
+        has_limit: impl FnOnce(&Metric) -> bool,
+    ) -> Result<bool, InvalidEvent> {
+        let Some(metrics_max) = self.metrics_max else { return Ok(true) };
+        let Some(metrics) = self.days.get_mut(&day) else { return Ok(false) };
         if !metrics.contains(name) {
             let metric = Metric::parse(name.as_bytes()).expect("the event's metric was checked");
             if metrics.len() >= metrics_max && !has_limit(&metric) {
-                return MetricAdmission::Full { metrics_max };
+                let detail = format!("{day} has {metrics_max} metrics already, as many as stream.metrics_max allows");
+                return Err(InvalidEvent::new(RefusalReason::TooManyMetrics, detail));
             }
             metrics.insert(metric);
         }
-        MetricAdmission::Admitted
+        Ok(true)
     }
 }

@@ -1,7 +1,5 @@
-//! Handles entries that are too large for a normal reading. What was read before them is committed; then they are read
-//! alone or refused.
-//!
-//! The loop that meets them is in [`super::session`].
+//! Handles entries that are too large for a normal reading: commits what was read before them, then reads them one by
+//! one or refuses them. Read next: [`super::session`], the loop that finds them.
 
 use crate::redis_client::TruncatedEntry;
 use crate::redis_client::xread::StreamReader;
@@ -30,7 +28,7 @@ impl Session<'_> {
         }
     }
 
-    /// Reads and adds one entry without the server's limit, because it did not come through within that limit.
+    /// Reads and adds one entry without the server's limit, because it exceeded that limit.
     pub(super) async fn read_one(&mut self) -> Result<(), SessionError> {
         let parts = &self.worker.parts;
         let mut reader = StreamReader::connect_unbounded(&parts.endpoint, parts.keys.stream()).await?;
@@ -40,7 +38,7 @@ impl Session<'_> {
         if !self.builder.reads_from(reader.run_id()) {
             return Err(SessionError::Again("the server was replaced between two connections"));
         }
-        self.worker.read_sizer.came(reply.entries().len(), reply.bytes());
+        self.worker.read_sizer.received(reply.entries().len(), reply.bytes());
         self.begin_reading()?;
         self.ahead.push(reply, &mut self.builder, &mut self.held);
         self.after = last;

@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use chrono::DateTime;
-
 use crate::types::event_id::EVENT_ID_BYTES_MAX;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Keys, RefusalReason, StreamId, Units, UnixMs, metric, subject};
@@ -180,8 +178,8 @@ impl<'a> RawEvent<'a> {
     }
 }
 
-/// Judges when an entry arrived. An entry older than counters live would count in periods that nobody looks at any
-/// more, and raise alerts about them.
+/// Judges when an entry arrived. An entry that is older than the lifetime of counters would count in a period that
+/// nobody needs any more, and raise alerts about it.
 ///
 /// # Errors
 ///
@@ -223,8 +221,7 @@ fn time_of(text: &[u8]) -> Option<UnixMs> {
         let at = UnixMs(i64::try_from(ms).ok()?);
         return at.to_utc().map(|_| at);
     }
-    let text = std::str::from_utf8(text).ok()?;
-    DateTime::parse_from_rfc3339(text).ok().map(|at| UnixMs(at.timestamp_millis()))
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 #[cfg(test)]

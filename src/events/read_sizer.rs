@@ -31,7 +31,7 @@ impl ReadSizer {
     }
 
     /// After a reply of this size, requests up to twice as many entries next time, if they fit.
-    pub(super) fn came(&mut self, entries: usize, bytes: usize) {
+    pub(super) fn received(&mut self, entries: usize, bytes: usize) {
         self.is_stuck = false;
         let entry_bytes = (bytes / entries.max(1)).max(1);
         let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
@@ -52,7 +52,7 @@ mod tests {
 
     fn after(count: u32, entries: usize, bytes: usize) -> u32 {
         let mut sizer = ReadSizer { count, ..ReadSizer::new(2000) };
-        sizer.came(entries, bytes);
+        sizer.received(entries, bytes);
         sizer.count()
     }
 
@@ -66,7 +66,7 @@ mod tests {
             (sizer.count(), sizer.is_stuck())
         });
         assert_eq!(counts, [(16, false), (4, false), (1, false), (1, true)]);
-        sizer.came(1, 100);
+        sizer.received(1, 100);
         assert_eq!((sizer.count(), sizer.is_stuck()), (2, false));
         assert_eq!(ReadSizer::new(10).count(), 10);
     }

@@ -11,7 +11,7 @@ use crate::ledger::trim::TrimWarning;
 use crate::ledger::{Batch, CommitReply};
 use crate::redis_client::{ErrorKind, ReadError};
 use crate::subjects::FieldError;
-use crate::types::{Alert, DeploymentId, ONCE_A_MINUTE, PartitionNumber, StreamId, Subject, keys, meters};
+use crate::types::{DeploymentId, ONCE_A_MINUTE, PartitionNumber, StreamId, Subject, keys, meters};
 
 use super::counting_status::CountingStatus;
 use super::known_deployment::replaced;
@@ -32,10 +32,12 @@ pub struct WorkerReport {
     failing: Option<ErrorKind>,
     /// Whether it was logged that another daemon reads.
     standing_by: bool,
+    /// The consumer group that keeps counted entries from being trimmed.
     held_by: Option<String>,
+    /// The refused commands that were logged.
     refused_notes: Vec<String>,
     /// Whether it was logged that the server does not bound the memory of a reading.
-    said_unbounded: bool,
+    reported_unbounded: bool,
 }
 
 impl WorkerReport {
@@ -51,7 +53,7 @@ impl WorkerReport {
             standing_by: false,
             held_by: None,
             refused_notes: Vec::new(),
-            said_unbounded: false,
+            reported_unbounded: false,
         }
     }
 
@@ -63,7 +65,7 @@ impl WorkerReport {
     pub fn recovered(&mut self) {
         if self.failing.take().is_some() {
             self.set_stopped(None);
-            tracing::info!(partition = %self.partition, "counting goes on");
+            tracing::info!(partition = %self.partition, "counting continues");
         }
     }
 
@@ -129,9 +131,9 @@ impl WorkerReport {
 
     /// Reports why the server does not bound the memory of a reading, or that it does.
     pub fn memory_unbounded(&mut self, why: Option<&ReadError>) {
-        let said = std::mem::replace(&mut self.said_unbounded, why.is_some());
+        let was_reported = std::mem::replace(&mut self.reported_unbounded, why.is_some());
         match why {
-            Some(error) if !said => {
+            Some(error) if !was_reported => {
                 let channels = keys::reader_channel("*");
                 tracing::warn!(
                     channels,
@@ -139,7 +141,7 @@ impl WorkerReport {
                     "the Redis user may not subscribe, so nothing bounds the memory that Redis uses for one reading"
                 );
             }
-            None if said => {
+            None if was_reported => {
                 tracing::info!("the Redis user may subscribe now: the memory of a reading is bounded again")
             }
             _ => {}
@@ -157,7 +159,7 @@ impl WorkerReport {
         match answer {
             CommitReply::Committed { not_raised, .. } => self.committed(batch, not_raised, took),
             CommitReply::Lost => {
-                tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again")
+                tracing::warn!(entry = %batch.to, "the last entry of a batch is no longer in the stream: reading again")
             }
             CommitReply::Drift(drift) => {
                 counter!(meters::DRIFT).increment(1);
@@ -198,7 +200,10 @@ impl WorkerReport {
             raised += 1;
             let (threshold, window) = (alert.threshold_percent.to_string(), alert.window.as_str());
             counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(1);
-            log_raised(alert);
+            tracing::info!(
+                alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
+                threshold_percent = alert.threshold_percent.get(), used = alert.used, "alert raised"
+            );
         }
         if raised > 0 {
             self.new_alerts.notify_one();
@@ -262,8 +267,8 @@ impl WorkerReport {
         counter!(meters::IDS_FORGOTTEN).increment(ids);
         tracing::warn!(
             name: ONCE_A_MINUTE, partition = %self.partition, ids,
-            "more event ids come than stream.event_ids_max lets the daemon remember: the oldest are forgotten before their time, \
-             and an event that is sent again under one of them counts again"
+            "more event ids come than stream.event_ids_max lets the daemon remember: the oldest are forgotten early, \
+             and an event that is sent again with a forgotten id is counted again"
         );
     }
 
@@ -305,23 +310,16 @@ impl WorkerReport {
                 tracing::error!(
                     stream,
                     entries,
-                    "the stream counts fewer entries than were read: it was made again, or a failover took some"
+                    "the stream has had fewer entries than were read: it was recreated, or a failover lost some"
                 );
             }
             AuditFinding::Recreated => {
                 tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
             }
-            // The session that follows says it.
+            // The next session reports it.
             AuditFinding::Stale(_) | AuditFinding::Even | AuditFinding::Unread => {}
         }
     }
-}
-
-fn log_raised(alert: &Alert) {
-    tracing::info!(
-        alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
-        threshold_percent = alert.threshold_percent.get(), used = alert.used, "alert raised"
-    );
 }
 
 /// Every reply, as the label of `quotabell_commits_total`.

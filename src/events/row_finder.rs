@@ -6,10 +6,9 @@ use std::time::Duration;
 use crate::ledger::totals::RowKey;
 use crate::subjects::Profile;
 use crate::types::metric::METRIC_DEFAULT;
-use crate::types::{BillingDay, Day, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
+use crate::types::{BillingDay, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
 use crate::zones::Zone;
 
-use super::day_metrics::MetricAdmission;
 use super::parse::{InvalidEvent, UsageEvent};
 use super::worker_cache::{LoadRequest, MissingCounter, WorkerCache};
 
@@ -22,15 +21,6 @@ pub(super) struct RowFinder {
     /// Events that arrive later than this after the end of their day are refused.
     late_max: Duration,
     spans: Vec<KnownSpan>,
-}
-
-/// Whether the rows of an event are in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RowsFound {
-    /// They are the rows that its subject holds.
-    All,
-    /// Some must be read first.
-    NotAll,
 }
 
 #[derive(Debug)]
@@ -52,7 +42,8 @@ impl RowFinder {
         self.spans.clear();
     }
 
-    /// Finds the rows of an event, and stores them with its subject. Adds to `missing` what is not in memory.
+    /// Finds the rows of an event, and stores them with its subject. Returns `false`, and adds to `missing` what must
+    /// be read, if some are not in memory.
     ///
     /// # Errors
     ///
@@ -64,34 +55,30 @@ impl RowFinder {
         subject_index: u32,
         event: &UsageEvent<'_>,
         mut missing: Option<&mut LoadRequest>,
-    ) -> Result<RowsFound, InvalidEvent> {
+    ) -> Result<bool, InvalidEvent> {
         if is_ready(held, subject_index, event) {
             // The rows may come from an older event whose day has ended since. Lateness is judged for each event.
             self.judge_lateness(held.cache.subject(subject_index).extra.day_end, event)?;
-            return Ok(RowsFound::All);
+            return Ok(true);
         }
         let subject = held.cache.subject_mut(subject_index);
         let Some(profile) = subject.profile().map(Arc::clone) else {
             if let Some(missing) = missing {
                 missing.settings.push(subject_index);
             }
-            return Ok(RowsFound::NotAll);
+            return Ok(false);
         };
         let (bucket, number) = (subject.bucket, subject.used);
         let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
         self.judge_lateness(day.end, event)?;
         let name = event.metric.unwrap_or(METRIC_DEFAULT);
-        if let Some(of_day) = day.period.day() {
-            match held.day_metrics.admit(of_day, name, |metric| !profile.limits_of(metric).is_empty()) {
-                MetricAdmission::Admitted => {}
-                MetricAdmission::Full { metrics_max } => return Err(too_many_metrics(of_day, metrics_max)),
-                MetricAdmission::NotHeld => {
-                    if let Some(missing) = missing {
-                        missing.days.push(of_day);
-                    }
-                    return Ok(RowsFound::NotAll);
-                }
+        if let Some(of_day) = day.period.day()
+            && !held.day_metrics.admit(of_day, name, |metric| !profile.limits_of(metric).is_empty())?
+        {
+            if let Some(missing) = missing {
+                missing.days.push(of_day);
             }
+            return Ok(false);
         }
         let subject = held.cache.subject_mut(subject_index);
         let rows = &mut subject.extra;
@@ -104,7 +91,7 @@ impl RowFinder {
         (rows.start, rows.end, rows.day_end) = (UnixMs(i64::MIN), UnixMs(i64::MAX), day.end);
         let (metric_id, settings) = (rows.metric, rows.settings);
         let metric = held.totals.metric(metric_id).clone();
-        let mut outcome = RowsFound::All;
+        let mut are_found = true;
         for window in windows_of(&profile, &metric) {
             let span = self.span(window, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
             let key = RowKey { subject_index, hash_id: held.totals.hash_id(metric_id, span.period, bucket) };
@@ -115,7 +102,7 @@ impl RowFinder {
                 if let Some(missing) = missing.as_deref_mut() {
                     missing.counters.push(MissingCounter { key, end: span.end });
                 }
-                outcome = RowsFound::NotAll;
+                are_found = false;
                 continue;
             };
             rows.push(found);
@@ -128,15 +115,19 @@ impl RowFinder {
             // A period with the same name ends at another time in another zone.
             (row.needed_by_batch, row.end) = (number, span.end);
         }
-        if outcome == RowsFound::NotAll {
+        if !are_found {
             held.cache.subject_mut(subject_index).extra.clear();
         }
-        Ok(outcome)
+        Ok(are_found)
     }
 
     fn judge_lateness(&self, day_end: UnixMs, event: &UsageEvent<'_>) -> Result<(), InvalidEvent> {
         let UsageEvent { at, arrival, .. } = *event;
-        if arrival > day_end.after(self.late_max) { Err(too_late(at, arrival)) } else { Ok(()) }
+        if arrival <= day_end.after(self.late_max) {
+            return Ok(());
+        }
+        let detail = format!("ts {at} lies in a day that ended more than stream.late_max before its arrival {arrival}");
+        Err(InvalidEvent::new(RefusalReason::TooLate, detail))
     }
 
     /// The period of the subject's calendar that contains the instant.
@@ -179,22 +170,8 @@ fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window
     Window::ALL.into_iter().zip(asked).filter_map(|(window, asked)| asked.then_some(window))
 }
 
-/// The broken rule for a metric above the maximum of its day.
-fn too_many_metrics(day: Day, metrics_max: usize) -> InvalidEvent {
-    let detail = format!("{day} has {metrics_max} metrics already, as many as stream.metrics_max allows");
-    InvalidEvent::new(RefusalReason::TooManyMetrics, detail)
-}
-
 /// The broken rule for an event before the first or after the last day of the calendar.
 fn in_no_day(at: UnixMs) -> InvalidEvent {
     let detail = format!("ts {at} lies outside the years 0001 to 9998, whose days have names");
     InvalidEvent::new(RefusalReason::TooLate, detail)
-}
-
-/// The broken rule for an event whose day ended too long before its arrival.
-fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
-    InvalidEvent::new(
-        RefusalReason::TooLate,
-        format!("ts {at} lies in a day that ended more than stream.late_max before its arrival {arrival}"),
-    )
 }

@@ -72,8 +72,9 @@ impl Session<'_> {
         loop {
             let can_add = self.ahead.add_some(&mut self.builder, &mut self.held);
             self.begin_loading()?;
-            let is_held = self.batch_began.elapsed() < HOLD_MAX && !self.builder.is_full();
-            if !(is_held && (self.is_behind || can_add)) && self.may_commit() {
+            let may_grow = self.batch_began.elapsed() < HOLD_MAX && !self.builder.is_full();
+            let keeps_growing = may_grow && (self.is_behind || can_add);
+            if !keeps_growing && self.may_commit() {
                 self.commit().await?;
                 self.batch_began = Instant::now();
                 // Lets the commit be sent before more is added.
@@ -127,7 +128,7 @@ impl Session<'_> {
             return self.request().await;
         };
         self.after = last;
-        self.worker.read_sizer.came(reply.entries().len(), reply.bytes());
+        self.worker.read_sizer.received(reply.entries().len(), reply.bytes());
         self.request().await?;
         self.begin_reading()?;
         if self.builder.entries() == 0 && self.ahead.is_empty() {
@@ -202,7 +203,7 @@ impl Session<'_> {
                 self.worker.stream_maintenance.committed(&batch);
                 self.tidy().await;
                 self.worker.stream_maintenance.close_periods(&self.worker.parts.client, batch.to, batch.read_at).await;
-                // A busy stream, in which no read blocks, must be audited too.
+                // A busy stream, at which no read blocks, must be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to).await }
             }
             CommitReply::Stale(_) => Err(SessionError::Again(
@@ -228,7 +229,7 @@ impl Session<'_> {
         }
     }
 
-    /// There are no unread entries.
+    /// Does the work that is due when no unread entries are left.
     async fn at_stream_end(&mut self, now: UnixMs) -> Result<(), SessionError> {
         let at = self.after;
         self.audit(at).await?;

@@ -14,23 +14,24 @@ use crate::ledger::trim::{TrimWarning, tidy};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::types::{Keys, StreamId, UnixMs};
 
-/// How often the stream is tidied at most, unless many entries are committed.
+/// Minimum interval between two tidyings of the stream, unless many entries are committed.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
-/// After this number of entries the stream is tidied in any case.
+/// Number of committed entries after which the stream is tidied earlier.
 const TIDY_ENTRIES: u64 = 100_000;
 /// Number of lists of event ids that are removed at once.
 const WINDOWS_AT_ONCE: usize = 100;
-/// A killed worker may have left lists of event ids in this number of past windows.
+/// Number of past windows in which a killed worker may have left lists of event ids.
 const WINDOWS_LEFT: u64 = 6;
-/// How often slices of past days are archived.
+/// Interval between two rounds of archiving slices of past days.
 const ARCHIVE_EVERY: Duration = Duration::from_millis(100);
-/// About how many counters are archived at a time. A slice of a metric with few counters costs less than one with many.
+/// Approximate number of counters that are archived per round. A slice of a metric with few counters costs less than
+/// one with many.
 const ARCHIVED_AT_ONCE: u32 = 100;
-/// Maximum number of slices at a time.
+/// Maximum number of slices per round.
 const SLICES_MAX: u32 = 20;
-/// When archiving is tried again after an error.
+/// Delay before archiving is tried again after an error.
 const ARCHIVE_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// How often past periods are looked for.
+/// Interval between two searches for past periods.
 const CLOSE_EVERY: Duration = Duration::from_secs(60);
 
 /// Schedules the work beside the commits.
@@ -76,7 +77,7 @@ impl StreamMaintenance {
     /// windows.
     pub(super) fn begin_session(&mut self, newest: u64) {
         self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));
-        self.retention.begin_session();
+        self.retention.archiver.begin_session();
         self.retention.show_backlog(self.reached);
     }
 
@@ -94,7 +95,7 @@ impl StreamMaintenance {
         self.counted_until(super::parse::arrival_of(batch.to, batch.read_at));
     }
 
-    /// All entries that arrived until this server time are counted.
+    /// Notes that all entries that arrived until this server time are counted.
     pub(super) fn counted_until(&mut self, arrival: UnixMs) {
         self.reached = self.reached.max(arrival);
     }
@@ -171,7 +172,7 @@ impl StreamMaintenance {
             if cost >= ARCHIVED_AT_ONCE || !self.retention.has_to_archive(self.reached) {
                 break;
             }
-            cost += self.retention.archive(client, self.reached).await?;
+            cost += self.retention.archiver.archive(client, self.reached).await?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::session_error::SessionError;
 
 pub use super::worker_context::{EventWorker, EventWorkerParts};
 
-/// More restarts than this without a commit are no race: the worker waits before the next try.
+/// Maximum number of restarts without a commit that may be lost races. After more, the worker waits before each try.
 const RESTARTS_AT_ONCE: u32 = 3;
 
 impl EventWorker {

@@ -25,23 +25,15 @@ pub struct CheckRequest {
 /// The decision on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckDecision {
-    /// What the decision is based on.
-    pub basis: DecisionBasis,
+    /// Whether the decision follows from the subject's settings. `false`: the settings can't be read and never could,
+    /// or Redis did not answer.
+    pub is_judged: bool,
     /// The rate; `None` if the plan has none for the metric.
     pub rate: Option<LimitStatus>,
     /// The subject's limits for the metric, ascending by window.
     pub limits: Vec<PeriodStatus>,
     /// Whether the usage event was appended.
     pub recorded: Recorded,
-}
-
-/// What a decision is based on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DecisionBasis {
-    /// The subject's settings.
-    Settings,
-    /// Nothing: the settings can't be read and never could, or Redis did not answer.
-    Nothing,
 }
 
 /// Whether the usage event was appended.
@@ -119,14 +111,13 @@ impl PeriodStatus {
 
 impl CheckDecision {
     /// The decision if there are no limits and no rate.
-    pub const fn nothing_to_judge(profile: &Profile) -> Self {
-        let basis = if profile.has_known_limits() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
-        Self { basis, rate: None, limits: Vec::new(), recorded: Recorded::No }
+    pub fn nothing_to_judge(profile: &Profile) -> Self {
+        Self { is_judged: profile.has_known_limits(), ..Self::not_judged() }
     }
 
     /// The decision if nothing could be judged.
     pub const fn not_judged() -> Self {
-        Self { basis: DecisionBasis::Nothing, rate: None, limits: Vec::new(), recorded: Recorded::No }
+        Self { is_judged: false, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
     /// Whether the request is allowed.
@@ -150,7 +141,7 @@ impl CheckDecision {
         refusing.map(|limit| limit.period.window()).max()
     }
 
-    /// The same in whole seconds: never 0, which would ask for another try at once.
+    /// [`Self::retry_after`] in whole seconds, at least 1, because 0 would ask for another try at once.
     pub fn retry_after_s(&self) -> u64 {
         self.retry_after().map_or(1, |wait| whole_seconds(wait).max(1))
     }
@@ -250,7 +241,7 @@ impl CheckResponse {
             rate: decision.rate.as_ref().map(LimitStatus::response),
             limits: decision.limits.iter().map(PeriodStatus::response).collect(),
             fits: decision.never_fits().then_some(false),
-            judged: (decision.basis == DecisionBasis::Nothing).then_some(false),
+            judged: (!decision.is_judged).then_some(false),
             recorded: request.record.is_some().then_some(decision.recorded == Recorded::Yes),
             event_id: request.record.clone(),
         }

@@ -7,8 +7,8 @@
 //! Their number is bounded: if more ids arrive, the oldest are forgotten early, and their number is reported.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
 
+use foldhash::fast::RandomState;
 use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
@@ -29,7 +29,7 @@ const SLICE_MAX: usize = 20_000;
 const DIGEST_BYTES: usize = 16;
 
 /// A digest of subject, metric and event id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventIdDigest([u8; DIGEST_BYTES]);
 
 /// The ids that a batch adds to one window, as concatenated [`EventIdDigest`]s.
@@ -40,10 +40,6 @@ pub struct NewEventIds {
     /// The digests.
     pub digests: Vec<u8>,
 }
-
-/// A hasher that uses the digest's own bytes, which are already evenly distributed.
-#[derive(Debug, Default)]
-pub struct DigestHasher(u64);
 
 /// The ids of counted events that are remembered.
 #[derive(Debug)]
@@ -61,7 +57,7 @@ pub struct CountedEventIds {
     forgotten: u64,
 }
 
-type Ids = HashSet<EventIdDigest, BuildHasherDefault<DigestHasher>>;
+type Ids = HashSet<EventIdDigest, RandomState>;
 
 impl EventIdDigest {
     /// The digest of an event's id. Subject and metric contain no NUL, so different events have different inputs.
@@ -184,24 +180,6 @@ impl NewEventIds {
     /// Adds an id.
     pub fn push(&mut self, id: EventIdDigest) {
         self.digests.extend_from_slice(&id.0);
-    }
-}
-
-impl std::hash::Hash for EventIdDigest {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(&self.0);
-    }
-}
-
-impl Hasher for DigestHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        let mut first = [0; 8];
-        first.copy_from_slice(&bytes[..8]);
-        self.0 = u64::from_le_bytes(first);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -48,7 +48,7 @@ pub struct HistoryArchiver {
     /// Days that may have unarchived counters.
     pending: BTreeMap<Day, ArchiveStart>,
     current: Option<DayInProgress>,
-    /// Days with nothing archived, as far as this process knows, and if nobody else archives.
+    /// Days without archived counters, as far as this process knows. Valid while no other process archives.
     unarchived: BTreeSet<Day>,
 }
 
@@ -131,8 +131,8 @@ impl HistoryArchiver {
         self.pending.keys().copied()
     }
 
-    /// Archives a slice of the oldest day; `now` is server time. Bounded work. Repeatable. Returns the approximate cost
-    /// for the server, in archived counters.
+    /// Archives a slice of the oldest day; `now` is server time. The day's counters live until all of it is archived.
+    /// Bounded work. Repeatable. Returns the approximate cost for the server, in archived counters.
     ///
     /// # Errors
     ///

@@ -17,7 +17,8 @@ use super::history::{HistoryArchiver, HistoryConfig};
 use super::query::metrics_of;
 use super::totals::{CLOSED_TTL_S, COUNTER_TTL_S, SPREAD_S};
 
-/// Older days have no counters, unless this process wrote them: it reads an old stream faster than one day per second.
+/// Number of days before today that may have counters of an earlier process. Older days have counters only if this
+/// process wrote them while it read an old stream.
 pub const KEPT_DAYS_MAX: u64 = COUNTER_TTL_S / 86_400 + 3;
 /// Maximum number of periods closed per call, because counting waits for it.
 const CLOSED_AT_ONCE: usize = 4;
@@ -43,7 +44,8 @@ pub struct PeriodArchiver {
     open: BTreeSet<Period>,
     /// Whether the periods of an earlier process are included.
     looked_back: bool,
-    archiver: HistoryArchiver,
+    /// Archives the days.
+    pub archiver: HistoryArchiver,
 }
 
 impl PeriodArchiver {
@@ -51,11 +53,6 @@ impl PeriodArchiver {
     pub fn new(keys: Keys, late_max: Duration, history: HistoryConfig) -> Self {
         let archiver = HistoryArchiver::new(keys.clone(), history);
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }
-    }
-
-    /// Starts a session: another process may have archived meanwhile.
-    pub fn begin_session(&mut self) {
-        self.archiver.begin_session();
     }
 
     /// Call it before counters of these periods are written; `now` is server time. Past days may already be archived.
@@ -127,16 +124,6 @@ impl PeriodArchiver {
         self.archiver.next().is_some_and(|day| is_over(day.into(), reached, self.late_max))
     }
 
-    /// Archives a slice of the oldest remaining day. The day's counters live until all of it is archived. Repeatable.
-    /// Returns the approximate cost for the server, in archived counters.
-    ///
-    /// # Errors
-    ///
-    /// The error of Redis or of the connection; the next call tries the slice again.
-    pub async fn archive(&mut self, client: &RedisClient, reached: UnixMs) -> RedisResult<u32> {
-        self.archiver.archive(client, reached).await
-    }
-
     /// Updates the metrics of the remaining work, if everything that arrived until `reached` is counted.
     pub fn show_backlog(&self, reached: UnixMs) {
         let days = self.archiver.days_left().take_while(|day| is_over((*day).into(), reached, self.late_max)).count();
@@ -181,8 +168,8 @@ fn is_over(period: Period, reached: UnixMs, late_max: Duration) -> bool {
     last_day_end(period).after(late_max) <= reached
 }
 
-/// The time after which no event's day is in the period, without lateness, which counts from the end of the event's
-/// day.
+/// The time after which no event's day is in the period. Lateness is not included: it counts from the end of the
+/// event's day.
 fn last_day_end(period: Period) -> UnixMs {
     match period.window() {
         // In every zone the day of an hour ends at most 26 hours after the hour.

@@ -79,7 +79,7 @@ impl Threshold {
         self.units > raised_units && raised_before < RAISED_AGAIN_MAX
     }
 
-    /// Whether this threshold lies ahead of a counter that stands at `total`, and may be raised then.
+    /// Whether a counter of `total` units is below this threshold, and reaching it may raise an alert.
     fn is_ahead(&self, total: u64, before: Option<&RaisedRecord>) -> bool {
         let may_follow = |record: &RaisedRecord| self.may_follow(record.alert.threshold_units, record.earlier.len());
         self.units > total && before.is_none_or(may_follow)

@@ -221,12 +221,12 @@ impl CounterCache {
         }
         same.sort_unstable();
         for (_, at) in same.iter().take(same.len() + 1 - PERIODS_KEPT) {
-            self.let_go(*at);
+            self.evict(*at);
         }
     }
 
     /// Evicts one row.
-    fn let_go(&mut self, at: u32) {
+    fn evict(&mut self, at: u32) {
         let RowKey { subject_index, .. } = self.key_of(at);
         let sibling = self.rows[at as usize].next_of_subject;
         if self.first[subject_index as usize] == at {
@@ -289,7 +289,7 @@ impl CounterCache {
 /// zone.
 pub fn ttl_s(period: Period, now: UnixMs) -> u64 {
     let left = match period.window() {
-        // These end long before 14 days.
+        // These periods are over long before 14 days have passed.
         Window::Hour | Window::Day => 0,
         Window::Week | Window::Month => period.ends_everywhere().since(now).as_secs() + CLOSED_TTL_S,
     };

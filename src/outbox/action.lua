@@ -45,7 +45,7 @@ for at = 9, #ARGV do
   one.d, failed = destination_of(stored[6] or 'none')
   failed = failed or refused_subject(one.subject or '')
   if failed then return failed end
-  -- For an id that is given twice, the reply is the same as for a later second call.
+  -- If an id is given twice, its second reply is that of a later second call.
   one.answer = known[one.id] or left_alone(one)
   if not one.answer then
     known[one.id] = action == 'cancel' and 'cancelled' or action == 'discard' and 'dead' or 'pending'

@@ -38,7 +38,7 @@ impl DeliveryAction {
         }
     }
 
-    /// The states that the action accepts; the first is the default.
+    /// The states that the action accepts. The first is the default.
     pub const fn takes(self) -> &'static [DeliveryState] {
         match self {
             Self::Replay | Self::Discard => &[DeliveryState::Dead],
@@ -48,7 +48,7 @@ impl DeliveryAction {
     }
 
     /// The state of a delivery after the action.
-    pub const fn leaves(self) -> DeliveryState {
+    pub const fn state_after(self) -> DeliveryState {
         match self {
             Self::Replay | Self::Retry => DeliveryState::Pending,
             Self::Cancel => DeliveryState::Cancelled,
@@ -60,9 +60,9 @@ impl DeliveryAction {
 /// The result for one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionReply {
-    /// It is done.
+    /// The action was applied.
     Done,
-    /// It is being attempted right now and was not changed.
+    /// The delivery is being attempted and was not changed.
     Leased,
     /// There is no such delivery, or it ended more than 14 days ago.
     Missing,
@@ -71,7 +71,7 @@ pub enum ActionReply {
 }
 
 impl ActionReply {
-    /// What became of the delivery in one word, as programs are told.
+    /// The result in one word, for programs.
     pub fn word(self, action: DeliveryAction) -> &'static str {
         match self {
             Self::Done => action.done(),
@@ -85,7 +85,7 @@ impl ActionReply {
     /// The state of the delivery now; `None` if there is none.
     pub const fn state(self, action: DeliveryAction) -> Option<DeliveryState> {
         match self {
-            Self::Done => Some(action.leaves()),
+            Self::Done => Some(action.state_after()),
             Self::Leased => Some(DeliveryState::Pending),
             Self::InState(state) => Some(state),
             Self::Missing => None,
@@ -93,12 +93,12 @@ impl ActionReply {
     }
 }
 
-/// Does what an operator asks for with at most [`ACTION_MAX`] deliveries, and replies for each in order. It leaves
-/// deliveries alone that the action does not take. Repeatable. The argument is in `action.lua`.
+/// Applies an operator's action to at most [`ACTION_MAX`] deliveries. Returns a reply for each, in the order of `ids`.
+/// Does not change deliveries in states that the action does not accept. Repeatable; `action.lua` explains why.
 ///
 /// # Errors
 ///
-/// [`OutboxError`]: the action may have been done.
+/// [`OutboxError`]: the action may have been applied.
 pub async fn act(
     client: &RedisClient,
     keys: &Keys,

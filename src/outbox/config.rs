@@ -35,13 +35,13 @@ pub struct DeliveryConfig {
     pub concurrency: u32,
     /// Maximum number of concurrent attempts at one destination over all daemons. A destination begins with one.
     pub per_destination_max: u32,
-    /// First time during which an open circuit lets nothing through.
+    /// Time from the opening of a circuit to the first attempt through it.
     #[serde(with = "duration")]
     pub probe_first: Duration,
     /// Maximum time between two attempts through an open circuit.
     #[serde(with = "duration")]
     pub probe_max: Duration,
-    /// How long attempts must have failed without a success before the contact is disabled; zero: never.
+    /// How long attempts at a contact must fail without a success before it is disabled; zero: never.
     #[serde(with = "duration")]
     pub disable_after: Duration,
 }
@@ -58,7 +58,7 @@ pub struct RetryConfig {
     /// Maximum delay, even if a receiver requests more.
     #[serde(with = "duration")]
     pub max_interval: Duration,
-    /// Counted from the first attempt; checked only after a failed one.
+    /// How long a delivery is retried, from its first attempt. Checked only after a failed attempt.
     #[serde(with = "duration")]
     pub give_up_after: Duration,
 }

@@ -1,8 +1,8 @@
-//! The outbox's questions about requests for consent, for the layer above.
+//! The interface through which the outbox asks the verification layer about requests for consent.
 //!
 //! A request for consent is a delivery, but its contact is not verified yet, and its message contains a secret that is
-//! generated for each attempt. The verification layer knows both. The outbox calls it through this trait, so that it
-//! does not depend on it.
+//! generated for each attempt. The verification layer, which is above the outbox, knows both. So the outbox calls it
+//! through a trait.
 
 use std::error::Error;
 use std::fmt;
@@ -21,17 +21,15 @@ pub trait ConsentRequests: fmt::Debug + Send + Sync {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>>;
 
-    /// Generates a new code and link for one attempt and stores their digests before anything is sent. Called only when
-    /// nothing delays the message any more. May invalidate the code and link of the previous attempt.
+    /// Generates a new code and link for one attempt, and stores their digests. Called immediately before the message
+    /// is sent. May invalidate the code and link of the previous attempt.
     fn generate<'a>(
         &'a self,
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>>;
 
     /// Stores the consent of a receiver that answered its challenge correctly, unless the request has become void.
-    /// Repeatable.
-    ///
-    /// After an error the delivery is attempted again.
+    /// Repeatable. After an error the outbox attempts the delivery again.
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>>;
 
     /// The link with which a reader of emails mutes the subject's own contact. `None`, the default, if there is no

@@ -23,7 +23,7 @@ pub struct ContactChangeListener {
     pub contacts: Arc<ContactResolver>,
     /// The changes of subjects.
     pub changes: ChangeFeed,
-    /// Notified when deliveries were woken.
+    /// Notifies the dispatchers of woken deliveries.
     pub new_deliveries: NewDeliveries,
 }
 
@@ -44,8 +44,7 @@ impl ContactChangeListener {
             match self.wake(&change).await {
                 Ok(()) => outage.worked(),
                 Err(error) => {
-                    let wait = outage.failed(&error);
-                    let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+                    outage.failed(&error, &stop).await;
                     failed = Some(change);
                 }
             }
@@ -63,7 +62,7 @@ impl ContactChangeListener {
             }
             SubjectChanges::Of(subjects) => subjects,
         };
-        // All changes since the last look are processed together, so an import with many changes needs few looks.
+        // All changes since the last round are processed together, so an import with many changes needs few rounds.
         let mut changed: Vec<Vec<Subject>> = self.partitions.iter().map(|_| Vec::new()).collect();
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {
             changed[self.partitions.partition_of(&subject).number().get() as usize].push(subject);

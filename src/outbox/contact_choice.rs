@@ -18,8 +18,8 @@ pub(super) fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContact
         return ContactLookup::NotUsable;
     }
     match contacts.find(&leased.contact) {
-        // The contact of this id now has another channel, which the lease may not cover, or another receiver, which has
-        // another queue. Fanning out again stores the new one and makes the delivery due.
+        // The contact with this id now has another channel, for which the lease may be too short, or another receiver,
+        // which has another queue. A second fan-out stores the new one and makes the delivery due.
         ContactLookup::Found(contact)
             if contact.channel() != leased.channel || destination(&contact) != leased.destination =>
         {

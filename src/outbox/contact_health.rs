@@ -13,8 +13,8 @@ use crate::redis_client::RedisClient;
 use crate::types::text_form::text_enum;
 use crate::types::{Channel, ContactId, DISABLES_AFTER_MAX, Keys, Outcome, OutcomeClass, Subject, UnixMs};
 
-/// How long a report of an unknown mailbox is remembered after its latest repetition. An alert causes the next attempt
-/// within [`DISABLES_AFTER_MAX`]; the rest is for our own outages.
+/// How long a report of an unknown mailbox is remembered after its latest repetition: [`DISABLES_AFTER_MAX`], within
+/// which an alert causes the next attempt, and time for outages of the daemon.
 pub(super) const UNKNOWN_KEPT: Duration = Duration::from_secs(14 * 86_400);
 const _: () = assert!(UNKNOWN_KEPT.as_secs() >= 2 * DISABLES_AFTER_MAX.as_secs());
 
@@ -23,7 +23,7 @@ text_enum! {
     pub enum ContactHealth {
         /// A message reached it.
         Reached = "reached",
-        /// It could not be reached, for a reason of its own.
+        /// It could not be reached, and a shared server is not the cause.
         Failing = "failing",
         /// Its server reports an unknown mailbox, which counts only after a repetition.
         Unknown = "unknown",
@@ -46,7 +46,7 @@ impl ContactHealth {
     }
 }
 
-/// Since when this is recorded of the contact, if the latest record is not older than `kept`.
+/// The time of the first record of this kind for the contact; `None` if the latest record is older than `kept`.
 pub(super) async fn noted_since(
     client: &RedisClient,
     keys: &Keys,

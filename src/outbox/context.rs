@@ -23,11 +23,11 @@ pub struct OutboxContext {
     pub contacts: Arc<ContactResolver>,
     /// What to send if a count crosses several thresholds.
     pub on_multiple: MultiplePolicy,
-    /// Notified when deliveries were created or woken, so that they need not wait for the next look.
+    /// Notified when deliveries were created or woken, so that the dispatcher leases them at once.
     pub new_deliveries: Arc<Notify>,
 }
 
-/// What the loop and the tasks of one partition's deliveries share. Does nothing until it runs.
+/// The parts of one partition's dispatcher, which its loop and its tasks share. Does nothing until it runs.
 #[derive(Debug)]
 pub struct DispatcherConfig<N> {
     /// The partition's outbox.
@@ -40,7 +40,8 @@ pub struct DispatcherConfig<N> {
     pub slots: Slots,
     /// Bounds the attempts at one destination over all processes.
     pub config: DeliveryConfig,
-    /// How long a delivery is retried, even behind an open circuit, without the time in which nobody sent.
+    /// How long a delivery is retried, including its wait behind an open circuit. Time in which nobody sent does not
+    /// count.
     pub give_up_after: Duration,
     /// How much longer a lease lasts than the deadline of its channel; [`super::LEASE_MARGIN`] in the daemon.
     pub lease_margin: Duration,

@@ -19,11 +19,11 @@ use crate::types::{UnixMs, meters};
 const BEHIND_AFTER: Duration = Duration::from_millis(250);
 /// Minimum interval between two reads of the lag.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
-/// Counting without a commit for this time has stopped, or has nothing to count.
-const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
-/// A loop then waits for its call's duration times this factor, ...
+/// Counting that has not committed for this time has stopped, or has nothing to count.
+const STOPPED_AFTER: Duration = Duration::from_secs(1);
+/// If counting lags, a loop waits for the duration of its call times this factor.
 const WAIT_FACTOR: u32 = 3;
-/// ... but at most this long, even on a slow server.
+/// Maximum time that a loop waits, even on a slow server.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Whether the counting of a partition lags, as one loop knows it.
@@ -34,7 +34,8 @@ pub(super) struct CountingBacklog {
 }
 
 impl CountingBacklog {
-    /// Call it after a call of the loop with its duration: waits while counting lags, or until `stop`.
+    /// Waits if counting lags, at most until `stop`. A loop calls it after each of its calls to Redis, with that call's
+    /// duration.
     pub(super) async fn wait_for_counting(&mut self, outbox: &OutboxContext, took: Duration, stop: &CancellationToken) {
         if self.asked.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
             // If Redis does not answer, the next call reports it.
@@ -54,7 +55,7 @@ async fn ask(OutboxContext { client, keys, .. }: &OutboxContext) -> RedisResult<
     let (committed_at, behind_ms): (Option<i64>, Option<u64>) = client.query(&command).await?;
     let (Some(committed_at), Some(behind_ms)) = (committed_at, behind_ms) else { return Ok(false) };
     let committed_ago = client.server_time().await?.since(UnixMs(committed_at));
-    Ok(Duration::from_millis(behind_ms) > BEHIND_AFTER && committed_ago < STANDS_STILL_AFTER)
+    Ok(Duration::from_millis(behind_ms) > BEHIND_AFTER && committed_ago < STOPPED_AFTER)
 }
 
 fn wait_after(took: Duration) -> Duration {

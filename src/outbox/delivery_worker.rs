@@ -61,8 +61,8 @@ enum Decision<'a> {
 
 impl<N: Notifier> DeliveryWorker<N> {
     /// Loads the recipients of a leased delivery, decides, sends, and settles. In every case the lease is settled or
-    /// ends by itself. The slot is freed when the attempt has ended or none is made, before the outcome is recorded,
-    /// because afterwards others may have the place.
+    /// ends by itself. The slot is freed before the outcome is recorded: the record frees the place at the destination,
+    /// and the next delivery there needs a slot.
     pub(super) async fn work(&self, leased: LeasedDelivery, slot: AttemptPermit, read: Option<LeasedRecipients>) {
         let decision = match self.load(&leased, read).await {
             Ok(recipients) => decide(&leased, recipients),
@@ -84,8 +84,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// As [`Self::work`], when an earlier attempt at the same destination has ended. Releases the lease if that takes
-    /// too long, or if the destination does not answer.
+    /// Like [`Self::work`], after an earlier attempt at the same destination has ended. Releases the lease if that
+    /// attempt takes too long, or if the destination does not answer.
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,
@@ -214,13 +214,13 @@ impl<N: Notifier> DeliveryWorker<N> {
         let call = || self.settle_queue.fan_out(leased, alert, &recipients);
         match self.retry_until_recorded(leased, call).await {
             Some(FanOutReply::Done(result)) => fan_out_log::fanned_out_again(leased, alert, &result),
-            // An earlier call may have come through, and then what follows a fan-out is still to be done.
+            // An earlier call may have succeeded without a reply. The steps below are then still missing.
             Some(_) => {
-                tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through")
+                tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call succeeded")
             }
             None => return,
         }
-        // Even if none was created, a place at a destination is free.
+        // Even if no delivery was created, the source has freed a place at its destination.
         outbox.new_deliveries.notify_one();
         if recipients.waits {
             let subjects = std::slice::from_ref(&alert.subject);
@@ -360,14 +360,14 @@ fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Deci
     }
 }
 
-/// No attempt, because Redis did not return the contacts.
+/// Releases a lease without an attempt, because Redis did not return the contacts.
 fn give_back(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Settlement {
     let LeasedDelivery { id, subject, .. } = leased;
     tracing::warn!(subject, delivery = %id, error = chain(error), "could not read contacts: no attempt was made");
     Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
 }
 
-/// Whether others may follow at once: no attempt was made, or the destination answered it.
+/// Whether a follower may start at once: no attempt was made, or the destination answered it.
 fn is_answered(settlement: &Settlement) -> bool {
     settlement
         .outcome()

@@ -1,6 +1,6 @@
 //! The operator's daily digest of failed and waiting deliveries, for the operator's contacts that get notices.
 //!
-//! It is a notification whose id follows from its due time: however many daemons create it, each contact gets one. Each
+//! The id of a digest follows from its due time, so each contact gets one, even if several daemons create it. Each
 //! digest begins where the previous one ended, so every given-up delivery is in one of them, even if no daemon ran for
 //! days. Never changes other deliveries.
 
@@ -41,8 +41,8 @@ pub struct DigestLoop {
 }
 
 impl DigestLoop {
-    /// Creates digests until `stop`, beginning with the last one that was due if nobody has created it. Safe to cancel
-    /// at any time.
+    /// Creates digests until `stop`, beginning with the last one that was due, unless it exists. Safe to cancel at any
+    /// time.
     ///
     /// # Errors
     ///
@@ -74,16 +74,20 @@ impl DigestLoop {
             return Ok(());
         }
         let digest = self.read((from, until)).await.map_err(|error| self.failed(error))?;
-        let is_told = digest.dead > 0 || digest.waiting > 0;
+        let DailyDigest { dead, waiting, .. } = digest;
         let notification = Notification::Digest(digest);
-        if is_told {
-            self.enqueue(&notification).await?;
+        let Partition { client, keys } = self.first();
+        if dead > 0 || waiting > 0 {
+            for contact in self.recipients() {
+                enqueue(client, keys, NewDelivery { notification: &notification, contact }).await?;
+            }
+            tracing::info!(dead, waiting, "queued the digest for the operator");
+            self.new_deliveries.signal_of(keys.partition()).notify_one();
         }
         // Also if there is nothing to report any more: a daemon that died here may have created the digest.
         let ids: Vec<DeliveryId> = self.recipients().map(|contact| notification.delivery_to(&contact.id)).collect();
         forget_erased(&self.partitions, &ids).await.map_err(|error| self.failed(error))?;
         // Last: if the daemon dies before this, the same digest is created again with the same id.
-        let Partition { client, keys } = self.first();
         let mut command = redis::cmd("SET");
         client.query(command.arg(keys.digest()).arg(until.0)).await.map_err(|error| self.failed(error))
     }
@@ -93,19 +97,6 @@ impl DigestLoop {
         let Partition { client, keys } = self.first();
         let until: Option<i64> = client.query(redis::cmd("GET").arg(keys.digest())).await?;
         Ok(until.map(UnixMs))
-    }
-
-    /// Creates a delivery for each contact that gets notices.
-    async fn enqueue(&self, notification: &Notification) -> Result<(), OutboxError> {
-        let Partition { client, keys } = self.first();
-        for contact in self.recipients() {
-            enqueue(client, keys, NewDelivery { notification, contact }).await?;
-        }
-        if let Notification::Digest(DailyDigest { dead, waiting, .. }) = notification {
-            tracing::info!(dead, waiting, "queued the digest for the operator");
-        }
-        self.new_deliveries.signal_of(self.first().number()).notify_one();
-        Ok(())
     }
 
     fn recipients(&self) -> impl Iterator<Item = &Contact> {

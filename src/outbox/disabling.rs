@@ -58,7 +58,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let is_configured = contacts.is_configured(&contact.id);
         let reason = match self.verdict(subject, contact, outcome, leased.clock.now()).await {
             ContactVerdict::Disable(reason) => reason,
-            // Before a dead delivery ends, it must be known whether others get its alert.
+            // The delivery must not end dead before it is known whether others get its alert.
             ContactVerdict::DisableAfter(wait) => match settlement {
                 Settlement::Dead(outcome) if !is_configured => return Some(Settlement::Retry(outcome, wait)),
                 other => return Some(other),
@@ -117,7 +117,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     ) -> Result<ResolvedContacts, OutboxError> {
         let OutboxContext { client, keys, contacts, new_deliveries, .. } = &self.shared.outbox;
         let contacts = contacts.contacts_of(client, subject).await?;
-        // Ended deliveries are kept for this time: later nobody knows whether the others were told.
+        // Ended deliveries are kept for this time. Later, nobody knows whether the others got the notice.
         if leased.clock.now().since(state.at) >= ENDED_DELIVERY_TTL {
             return Ok(contacts);
         }

@@ -82,21 +82,18 @@ struct Dispatcher<N> {
     counting: CountingBacklog,
 }
 
-/// When to lease again.
-#[derive(Debug, Clone, Copy)]
+/// When to lease again; by default at once.
+#[derive(Debug, Clone, Copy, Default)]
 struct NextLease {
-    /// After this time, if nothing happens earlier.
+    /// Time until then, unless something happens earlier.
     wait: Duration,
-    /// When an attempt at an unhealthy destination may start, because one waits for that.
+    /// Whether to lease as soon as a slot for unhealthy destinations is free: a delivery for one of them is due, and no
+    /// such slot was free.
     unhealthy_waits: bool,
 }
 
 /// How long outcomes wait for others that end at about the same time.
 const GATHER: Duration = Duration::from_millis(1);
-
-impl NextLease {
-    const NOW: Self = Self { wait: Duration::ZERO, unhealthy_waits: false };
-}
 
 impl<N: Notifier> Dispatcher<N> {
     async fn run(mut self) -> Result<(), OutboxError> {
@@ -109,9 +106,8 @@ impl<N: Notifier> Dispatcher<N> {
                 }
                 Err(error) if error.is_fatal() => break Err(error),
                 Err(error) => {
-                    let wait = outage.failed(&error);
-                    let _ = tokio::time::timeout(wait, self.worker.stop.cancelled()).await;
-                    NextLease::NOW
+                    outage.failed(&error, &self.worker.stop).await;
+                    NextLease::default()
                 }
             };
             tokio::select! {
@@ -143,7 +139,7 @@ impl<N: Notifier> Dispatcher<N> {
         if pending_outcomes.any() {
             let ping = outbox.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, outbox.keys.stream()))?;
-            // A fan-out that is cut off can't tell later whether it came through.
+            // Fan-outs must not be cut off: nobody could tell later whether they took effect.
             let mut flushed = std::pin::pin!(pending_outcomes.flush(RESPONSE_TIMEOUT));
             loop {
                 tokio::select! {
@@ -162,7 +158,7 @@ impl<N: Notifier> Dispatcher<N> {
                 Some(_) = self.attempts.join_next(), if is_held_up => {}
                 () = self.settler.filled() => self.settler.record().await,
             }
-            return Ok(NextLease::NOW);
+            return Ok(NextLease::default());
         }
         self.calls += 1;
         let token = format!("{}:{}", self.nonce, self.calls);
@@ -210,7 +206,7 @@ impl<N: Notifier> Dispatcher<N> {
             let followers = self.followers_at.entry(leased.destination.clone()).or_default();
             if leased.follows {
                 let waiting = Arc::clone(&self.followers).try_acquire_owned();
-                let waiting = waiting.expect("no more follow than were asked for");
+                let waiting = waiting.expect("at most followers_max deliveries follow");
                 let follows = followers.follow();
                 // An attempt is some kilobytes, which spawning would copy several times.
                 self.attempts.spawn(Box::pin(async move {
@@ -255,8 +251,8 @@ fn log_dropped(dropped: &[(DeliveryId, String)]) {
     }
 }
 
-/// Logs the delivery of an attempt that panics. A panic is a bug of ours that must not take the others along: the
-/// delivery comes back when its lease ends.
+/// Logs the delivery of an attempt that panics. A panic is a bug and must not end other attempts: the delivery is due
+/// again when its lease ends.
 struct PanicLog(DeliveryId);
 
 impl Drop for PanicLog {

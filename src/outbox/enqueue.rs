@@ -28,7 +28,7 @@ pub enum EnqueueReply {
     Made,
     /// An earlier call created it; it may have ended since.
     Exists,
-    /// The delivery that it follows from has ended, was erased, or is leased by another worker.
+    /// The delivery that caused the notification has ended, was erased, or is leased by another worker.
     Stale,
 }
 
@@ -44,8 +44,8 @@ pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) ->
     call(client, keys, new, ("", "")).await
 }
 
-/// As [`enqueue`], if the delivery that the notification follows from still has this lease, so that nothing new names a
-/// subject that was erased meanwhile.
+/// Like [`enqueue`], but only while the delivery that caused the notification has this lease. Otherwise a new delivery
+/// could name a subject that was erased meanwhile.
 pub(super) async fn enqueue_while_leased(
     client: &RedisClient,
     keys: &Keys,

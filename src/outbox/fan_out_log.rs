@@ -20,7 +20,7 @@ pub(super) fn fanned_out(alert: &Alert, result: &FanOutResult) {
         }
     }
     if result.source == SourceDisposition::Consumed && result.wanted == 0 {
-        tracing::info!(%subject, alert = %id, "the alert is recorded and sent to nobody: none of the contacts hears it");
+        tracing::info!(%subject, alert = %id, "the alert is recorded and sent to nobody: no contact's filter accepts it");
     }
     for reopened in &result.reopened {
         let (delivery, channel) = (&reopened.id, reopened.channel.as_str());

@@ -1,4 +1,4 @@
-//! The loop that empties the outbox: it turns each alert into deliveries when it was raised.
+//! The loop that empties the outbox: it turns each raised alert into deliveries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct FanOutLoop {
     new_alerts: Arc<Notify>,
     /// Unreadable entries that were logged.
     named: HashSet<String>,
-    /// Subjects whose deliveries may wait although there is a contact, because their contacts were read earlier.
+    /// Subjects with deliveries that may wait although a contact was added after the contacts were read.
     unsure: HashSet<Subject>,
     counting: CountingBacklog,
 }
@@ -74,8 +74,7 @@ impl FanOutLoop {
                 }
                 Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => {
-                    let wait = outage.failed(&error);
-                    let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+                    outage.failed(&error, &stop).await;
                     Duration::ZERO
                 }
             };
@@ -89,8 +88,8 @@ impl FanOutLoop {
     }
 
     /// Reads the outbox once from beginning to end. In a backlog, the newest alerts are taken in between, so that new
-    /// alerts do not wait for all earlier ones. An entry that stays, because it is unreadable or the server refuses
-    /// only this entry, does not delay others.
+    /// alerts do not wait for all earlier ones. An entry that stays in the outbox, because it is unreadable or the
+    /// server refuses only this entry, does not delay others.
     async fn drain(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
         // Subjects left over by an error.
         self.look_again().await?;
@@ -142,7 +141,7 @@ impl FanOutLoop {
                 match answer {
                     FanOutReply::Done(result) => fan_out_log::fanned_out(request.alert, &result),
                     FanOutReply::Gone | FanOutReply::Stale => {
-                        tracing::debug!(alert = %request.alert.id, "fanned out by somebody else, or by a call whose answer was lost");
+                        tracing::debug!(alert = %request.alert.id, "not fanned out again: another daemon did it, or an earlier call whose reply was lost");
                     }
                     FanOutReply::WrongType => {
                         if let FanOutSource::Outbox { entry } = request.source {
@@ -188,7 +187,7 @@ impl FanOutLoop {
     }
 }
 
-/// Parts for one call each: an alert that exceeds a part is alone, whatever its number of contacts.
+/// Splits the requests into parts of one call each. An alert with too many contacts for a part is a part of its own.
 pub(super) fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator<Item = &'a [FanOutRequest<'b>]> {
     let mut left = DELIVERIES_AT_ONCE;
     requests.chunk_by(move |_, next| {

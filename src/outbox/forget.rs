@@ -37,7 +37,7 @@ pub async fn forget_alerts(Partition { client, keys }: &Partition, subject: &Sub
     client.remove_entries(&keys.outbox(), ALERTS_AT_ONCE, is_of).await
 }
 
-/// Removes those of these deliveries that belong to the subject. Repeatable.
+/// Removes the deliveries among `ids` that belong to the subject. Repeatable.
 ///
 /// # Errors
 ///

@@ -38,8 +38,8 @@ pub async fn forget_in_digests(
     Ok(())
 }
 
-/// Removes subjects from these digests that were erased after a digest was read and before it was stored. An erased
-/// subject has no deliveries; a subject in a digest would have some. Repeatable.
+/// Removes erased subjects from these digests, because a subject may be erased after a digest was read and before it
+/// was stored. A subject without deliveries was erased: every subject in a digest has some. Repeatable.
 pub(super) async fn forget_erased(partitions: &Partitions, ids: &[DeliveryId]) -> RedisResult<()> {
     let Partition { client, keys } = partitions.first();
     for id in ids {

@@ -106,7 +106,7 @@ pub struct LeasedDelivery {
     pub channel: Channel,
     /// Its contact.
     pub contact: ContactId,
-    /// Number of attempts since its creation, including this one (but without a contact there is no attempt).
+    /// Number of attempts since its creation, including this one, which takes place only if there is a contact.
     pub attempts: u32,
     /// Number of attempts since its creation or last replay, including this one; it determines the delay.
     pub attempt_since_replay: u32,
@@ -133,8 +133,8 @@ pub struct LeasedDelivery {
 /// Leases up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their
 /// leases end. Destinations take turns, and none has more attempts in flight than its bound.
 ///
-/// Repeatable: a second call leases others. Refused when memory is full (`ErrorKind::Full`), so that nothing is sent
-/// whose outcome might not be recorded.
+/// Repeatable: a second call leases others. Refused when memory is full (`ErrorKind::Full`), because the outcomes of
+/// attempts might then not be recorded.
 ///
 /// # Errors
 ///

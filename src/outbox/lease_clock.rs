@@ -13,7 +13,7 @@ pub(super) struct LeaseClock {
     pub(super) called: Instant,
     /// Length of the lease.
     pub(super) length: Duration,
-    /// Time of the reply; the server's time is known for it.
+    /// Time of the reply, which contained `server_now`.
     pub(super) answered: Instant,
     pub(super) server_now: UnixMs,
 }

@@ -107,14 +107,14 @@ impl ChannelNotifier {
         Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, more_follows, now }).await)
     }
 
-    /// The link with which a person withdraws consent. A message without it is better than none.
+    /// The link with which a person withdraws consent. If it can't be created, the message is sent without it.
     async fn unsubscribe_url(&self, subject: &Subject, contact: &Contact) -> Option<Secret> {
         if definition(contact.channel())?.consent != ConsentMethod::CodeAndLink {
             return None;
         }
         self.consents.unsubscribe_url(subject, contact).await.unwrap_or_else(|error| {
             let source = error.source.to_string();
-            tracing::warn!(%subject, contact = %contact.id, %error, source, "the mail is sent without an unsubscribe link");
+            tracing::warn!(%subject, contact = %contact.id, %error, source, "the email is sent without an unsubscribe link");
             None
         })
     }

@@ -12,9 +12,6 @@ use crate::types::{Keys, UnixMs};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("pause.lua")));
 
-/// The field of the totals with the duration of all ended pauses.
-const PAUSED_MS: &str = "paused_ms";
-
 /// A pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
@@ -62,7 +59,7 @@ pub async fn paused_for(
     current: Option<&Pause>,
     now: UnixMs,
 ) -> RedisResult<Duration> {
-    let ended: Option<u64> = client.query(redis::cmd("HGET").arg(keys.totals()).arg(PAUSED_MS)).await?;
+    let ended: Option<u64> = client.query(redis::cmd("HGET").arg(keys.totals()).arg("paused_ms")).await?;
     let lasts = current.and_then(|pause| pause.since).map(|since| now.since(since));
     Ok(Duration::from_millis(ended.unwrap_or(0)) + lasts.unwrap_or_default())
 }

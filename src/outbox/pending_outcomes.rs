@@ -35,7 +35,7 @@ impl PendingOutcomes {
     /// Call it when Redis is available again: waits until the outcomes are recorded, at most `timeout`, so that an
     /// unrecordable one does not delay others for long.
     pub(super) async fn flush(&self, timeout: Duration) {
-        // Closed or not, a tracker takes more tasks; a closed one can be waited for.
+        // A tracker must be closed before it can be waited for. It accepts tasks anyway.
         self.waiting.close();
         self.retry.notify_waiters();
         let _ = tokio::time::timeout(timeout, self.waiting.wait()).await;

@@ -87,7 +87,7 @@ mod tests {
 
     /// A contact gets only the thresholds of its filter; an alert that no filter accepts does not wait.
     #[test]
-    fn an_alert_goes_to_those_that_hear_it() {
+    fn an_alert_goes_to_the_contacts_that_accept_it() {
         let contacts = ResolvedContacts {
             readable: vec![contact("all", &[]), contact("late", &[100])],
             operator: vec![operator("ops", &[90], &[]), operator("pro", &[], &["pro"])].into(),

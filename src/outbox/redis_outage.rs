@@ -1,6 +1,6 @@
 //! Logs once when Redis stops answering and once when it answers again.
 
-use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 use super::error::{OutboxError, chain};
 use crate::redis_client::ErrorKind;
@@ -21,8 +21,8 @@ impl RedisOutage {
         Self { task, retries: Backoff::new(BackoffPolicy::RECONNECT), failing: None }
     }
 
-    /// Counts a failure and returns the delay before the next try.
-    pub(super) fn failed(&mut self, error: &OutboxError) -> Duration {
+    /// Counts and logs a failure, and waits before the next try, at most until `stop`.
+    pub(super) async fn failed(&mut self, error: &OutboxError, stop: &CancellationToken) {
         let kind = error.error_kind();
         kind.count(error.label());
         if self.failing.replace(kind) != Some(kind) {
@@ -43,7 +43,7 @@ impl RedisOutage {
                 );
             }
         }
-        self.retries.next_delay()
+        let _ = tokio::time::timeout(self.retries.next_delay(), stop.cancelled()).await;
     }
 
     /// Records a success.

@@ -1,5 +1,5 @@
-//! The queue of outcomes and fan-outs to record. Those that arrive during a call are sent together in the next one, so
-//! thousands that wait for one contact cost few calls.
+//! The queue of settlements and repeated fan-outs of a dispatcher. All that arrive during a call to Redis are sent
+//! together in the next call, so thousands of deliveries that wait for one contact cost few calls.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,24 +13,24 @@ use super::recipients::Recipients;
 use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
 use crate::types::Alert;
 
-/// Accepts the outcomes of attempts. Each caller gets its own reply.
+/// Accepts settlements, and fan-outs of leased deliveries. Each caller gets its own reply.
 #[derive(Debug, Clone)]
 pub(super) struct SettleQueue {
     sender: mpsc::Sender<QueuedCall>,
 }
 
-/// Records the outcomes in the queue.
+/// Sends the settlements and fan-outs in the queue to Redis.
 #[derive(Debug)]
 pub(super) struct Settler {
     outbox: OutboxContext,
     config: DeliveryConfig,
     receiver: mpsc::Receiver<QueuedCall>,
-    /// Taken from the queue, and not recorded yet.
+    /// Taken from the queue, and not sent yet.
     settlements: Vec<(SettleRequest, ReplyTo<SettleReply>)>,
     fan_outs: Vec<(Box<QueuedFanOut>, ReplyTo<FanOutReply>)>,
 }
 
-/// The way back to the task that asked.
+/// Sends the reply to the task that waits for it.
 type ReplyTo<T> = oneshot::Sender<Result<T, OutboxError>>;
 
 #[expect(clippy::large_enum_variant, reason = "most calls settle, so a box for them would only cost")]
@@ -47,14 +47,14 @@ struct QueuedFanOut {
     recipients: Recipients,
 }
 
-/// A queue and the settler that empties it.
+/// A queue and its settler.
 pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (SettleQueue, Settler) {
     let (sender, receiver) = mpsc::channel(SETTLE_MAX);
     (SettleQueue { sender }, Settler { outbox, config, receiver, settlements: Vec::new(), fan_outs: Vec::new() })
 }
 
 impl SettleQueue {
-    /// As [`settle`] for one lease. Never returns if the settler is gone, because the attempts are then cancelled too.
+    /// Like [`settle`] for one lease.
     pub(super) async fn settle(
         &self,
         leased: &LeasedDelivery,
@@ -65,7 +65,7 @@ impl SettleQueue {
         self.call(|reply| QueuedCall::Settle(request, reply)).await
     }
 
-    /// As [`fan_out`] from one leased delivery.
+    /// Like [`fan_out`] for one leased delivery.
     pub(super) async fn fan_out(
         &self,
         leased: &LeasedDelivery,
@@ -77,7 +77,7 @@ impl SettleQueue {
         self.call(|reply| QueuedCall::FanOut(queued, reply)).await
     }
 
-    /// Never returns if the settler is gone: then the attempts are cut off too.
+    /// Never returns if the settler is gone, because the attempts are then cancelled too.
     async fn call<T>(&self, call: impl FnOnce(ReplyTo<T>) -> QueuedCall) -> Result<T, OutboxError> {
         let (reply, replied) = oneshot::channel();
         let _ = self.sender.send(call(reply)).await;
@@ -89,7 +89,7 @@ impl SettleQueue {
 }
 
 impl Settler {
-    /// Records outcomes in successive calls while the queue exists.
+    /// Sends what is in the queue, in successive calls, while the queue exists.
     pub(super) async fn run(&mut self) {
         loop {
             self.filled().await;
@@ -97,7 +97,7 @@ impl Settler {
         }
     }
 
-    /// Returns when there is something to record. Safe to cancel at any time.
+    /// Returns when a settlement or a fan-out waits. Safe to cancel at any time.
     pub(super) async fn filled(&mut self) {
         if self.settlements.is_empty() && self.fan_outs.is_empty() {
             match self.receiver.recv().await {
@@ -107,7 +107,7 @@ impl Settler {
         }
     }
 
-    /// Records the waiting outcomes in one call.
+    /// Sends the waiting settlements in one call, then the waiting fan-outs.
     pub(super) async fn record(&mut self) {
         while self.settlements.len() + self.fan_outs.len() < SETTLE_MAX
             && let Ok(call) = self.receiver.try_recv()
@@ -123,7 +123,7 @@ impl Settler {
             }
             for (at, (_, reply)) in self.settlements.drain(..).enumerate() {
                 let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
-                // The task that asked may have been cut off by the end of a drain.
+                // The end of a drain may have cancelled the task that waits for the reply.
                 let _ = reply.send(answer);
             }
         }

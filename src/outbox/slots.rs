@@ -33,15 +33,11 @@ pub(super) struct FreeSlots {
 /// The slot of a running attempt. On drop it passes to the follower at the same destination.
 #[derive(Debug)]
 pub(super) struct AttemptPermit {
-    permits: Option<SlotPermits>,
-    followers: PrefetchQueue,
-}
-
-/// A slot as permits of the semaphores.
-#[derive(Debug)]
-pub(super) struct SlotPermits {
+    /// `None` if the slot was freed or passed on.
     slot: Option<OwnedSemaphorePermit>,
-    unhealthy: Option<OwnedSemaphorePermit>,
+    /// The permit for an unhealthy destination. A follower needs none, because its destination has answered.
+    _unhealthy: Option<OwnedSemaphorePermit>,
+    followers: PrefetchQueue,
 }
 
 impl Slots {
@@ -87,39 +83,27 @@ impl FreeSlots {
     /// Takes one for an attempt with these followers.
     pub(super) fn take_permit(&mut self, is_healthy: bool, followers: &PrefetchQueue) -> AttemptPermit {
         let unhealthy = if is_healthy { None } else { self.unhealthy.pop() };
-        AttemptPermit::new(followers.clone(), SlotPermits { slot: self.all.pop(), unhealthy })
-    }
-}
-
-impl SlotPermits {
-    /// A follower is at a destination that has answered.
-    fn healthy(self) -> Self {
-        drop(self.unhealthy);
-        Self { slot: self.slot, unhealthy: None }
+        AttemptPermit { slot: self.all.pop(), _unhealthy: unhealthy, followers: followers.clone() }
     }
 }
 
 impl AttemptPermit {
-    pub(super) const fn new(followers: PrefetchQueue, permits: SlotPermits) -> Self {
-        Self { permits: Some(permits), followers }
-    }
-
     /// Call it if the destination does not answer: none of the followers is attempted in this place.
     pub(super) fn close_followers(self) {
         self.followers.close();
         self.free();
     }
 
-    /// Frees the slot for all.
+    /// Frees the slot for any attempt.
     pub(super) fn free(mut self) {
-        self.permits = None;
+        self.slot = None;
     }
 }
 
 impl Drop for AttemptPermit {
     fn drop(&mut self) {
-        if let Some(permits) = self.permits.take() {
-            self.followers.hand_over(permits);
+        if let Some(slot) = self.slot.take() {
+            self.followers.hand_over(slot);
         }
     }
 }
@@ -131,7 +115,7 @@ pub(super) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
-    /// Waits for the slot of an ended attempt. An error: nothing may follow.
+    /// Joins the queue. The receiver gets the slot of an ended attempt; an error if nothing may follow.
     pub(super) fn follow(&self) -> oneshot::Receiver<AttemptPermit> {
         let (slot, follows) = oneshot::channel();
         self.followers().push_back(slot);
@@ -139,8 +123,8 @@ impl PrefetchQueue {
     }
 
     /// Passes the slot of an ended attempt to the next follower, or frees it if there is none.
-    pub(super) fn hand_over(&self, permits: SlotPermits) {
-        let mut slot = AttemptPermit::new(self.clone(), permits.healthy());
+    fn hand_over(&self, slot: OwnedSemaphorePermit) {
+        let mut slot = AttemptPermit { slot: Some(slot), _unhealthy: None, followers: self.clone() };
         loop {
             let Some(next) = self.followers().pop_front() else { return slot.free() };
             match next.send(slot) {
@@ -151,7 +135,7 @@ impl PrefetchQueue {
         }
     }
 
-    /// Whether an attempt runs there whose follower may start at its end.
+    /// Whether an attempt or a task still refers to this queue.
     pub(super) fn are_in_use(&self) -> bool {
         Arc::strong_count(&self.followers) > 1
     }

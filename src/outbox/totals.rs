@@ -23,11 +23,11 @@ pub struct DestinationCounts {
 /// Declares [`Totals`] with the counts that a hash stores by their names.
 macro_rules! totals {
     ($($(#[$doc:meta])* $count:ident),*) => {
-/// Totals of all daemons of a partition, and the remaining work, at one moment.
+        /// Totals of all daemons of a partition, and the remaining work, at one moment.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $count: u64,)*
-    /// Server time.
+            /// Server time.
             pub now: UnixMs,
             /// Deliveries that are pending.
             pub pending: u64,
@@ -100,7 +100,6 @@ impl Totals {
         self.destinations.unhealthy += other.destinations.unhealthy;
         self.destinations.open += other.destinations.open;
         self.is_paused |= other.is_paused;
-
         self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
     }
 }

@@ -11,8 +11,8 @@
 --                    cluster, to which the slot moves: nothing written
 --
 -- A lease on such a delivery is taken away: its holder looked for contacts before this change.
--- Runs when memory is full too: it only changes scores, and a start on a full server has to get past it to what frees
--- memory. Safe to run twice: what is due stays due.
+-- Also runs when memory is full: it only changes scores, and a daemon that starts on a full server must complete it
+-- before it can free memory. Safe to run twice: a due delivery stays due.
 
 -- JUDGE
 
@@ -36,7 +36,7 @@ for _, member in ipairs(members) do
   last = member.text
   if member.due then
     enqueue_due(queue, member.id, math.min(now, tonumber(member.due)))
-    -- A hash of another type is the lease's to report; here it must not stop the others.
+    -- If the hash has another type, the next lease reports it. Here it must not stop the others.
     redis.pcall('HDEL', ARGV[4] .. member.id, 'lease_token')
     woken = woken + 1
   else

@@ -24,9 +24,8 @@ pub async fn wake_subject(client: &RedisClient, keys: &Keys, subject: &Subject) 
     wake(client, keys, Members::for_subject(subject)).await
 }
 
-/// As [`wake_subject`] for many subjects of one partition. A subject without waiting deliveries, which is the usual
-/// case in an import, costs one range of the waiting index; if nothing waits at all, all of them cost one read
-/// together.
+/// Like [`wake_subject`] for many subjects of one partition. A subject without waiting deliveries, the usual case in an
+/// import, costs one range of the waiting index. If nothing waits at all, all subjects together cost one read.
 ///
 /// # Errors
 ///

@@ -2,8 +2,8 @@
 -- prelude: functions that several scripts share. The loader inserts it into a script as one line, so that the script's
 -- line numbers stay the same.
 --
--- It uses no KEYS[1] and no ARGV of its own; wrong_type reads the KEYS of the script. Returns nothing: the script
--- continues behind it. Each comment needs its own line.
+-- The prelude has no KEYS[1] and no ARGV: wrong_type gets a position and reads the KEYS of the script. Returns nothing:
+-- the script continues behind it. Each comment needs its own line.
 
 -- A number as text: Lua's own conversion uses 1e+15 for large numbers.
 local function whole(n) return string.format('%.0f', n) end

@@ -135,7 +135,7 @@ mod tests {
             ("mutedness", "x"),
             ("muted:b", "no"),
         ];
-        let end = UnixMs::of_rfc3339("2026-11-21T08:37:00Z").expect("a time");
+        let end: UnixMs = "2026-11-21T08:37:00Z".parse().expect("a time");
         let [tokens, requests] = ["tokens", "requests"].map(|name| name.parse::<Metric>().expect("legal"));
         let told = |fields: &[(&str, &str)], metric: &Metric, now| {
             let (mutes, _) = SubjectMutes::read(fields.iter().copied(), now);

@@ -1,10 +1,8 @@
 //! The day of the month on which a subject's months begin.
 
-use std::fmt;
-
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::text_form::inline_schema;
+use super::text_form::{display_as_inner, inline_schema};
 use super::units::read_whole_number;
 
 /// The last day of the longest month.
@@ -15,6 +13,7 @@ const BILLING_DAY_MAX: u8 = 31;
 pub struct BillingDay(u8);
 
 inline_schema!(BillingDay, { "type": "integer", "minimum": 1, "maximum": 31 });
+display_as_inner!(BillingDay);
 
 /// The number is not a day of the month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -57,12 +56,6 @@ impl std::str::FromStr for BillingDay {
         let is_number = text.len() <= 2 && text.bytes().all(|byte| byte.is_ascii_digit());
         let day = if is_number { text.parse().ok() } else { None };
         day.and_then(Self::new).ok_or(BillingDayError)
-    }
-}
-
-impl fmt::Display for BillingDay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -15,7 +15,7 @@ use super::timestamp::UnixMs;
 
 /// A calendar date, written `YYYY-MM-DD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Day(NaiveDate);
+pub struct Day(pub(super) NaiveDate);
 
 parsed_text!(Day, DayError);
 inline_schema!(Day, { "type": "string", "format": "date" });
@@ -41,14 +41,10 @@ impl DaySpan {
     /// the ends of their periods have no four-digit form.
     pub fn containing(zone: Zone, at: UnixMs) -> Option<Self> {
         let local = zone.from_utc_datetime(&at.to_utc()?.naive_utc()).date_naive();
-        if !has_four_digits(local) {
-            return None;
-        }
         // If the local date returned after the next day began, the instant belongs to the next day.
         let next = local.checked_add_days(Days::new(1))?;
         let date = if start_of(zone, next)? <= at { next } else { local };
-        let end_date = date.checked_add_days(Days::new(1))?;
-        Some(Self { day: Day(date), start: start_of(zone, date)?, end: start_of(zone, end_date)? })
+        Self::for_day(zone, Day(date))
     }
 
     /// This date in `zone`; `None` outside the years 0001 to 9998. A date that the zone skipped is empty.
@@ -77,14 +73,6 @@ impl Day {
             return Err(DayError);
         }
         NaiveDate::parse_from_str(text, "%Y-%m-%d").map(Self).map_err(|_| DayError)
-    }
-
-    pub(super) const fn from_date(date: NaiveDate) -> Self {
-        Self(date)
-    }
-
-    pub(super) const fn date(self) -> NaiveDate {
-        self.0
     }
 
     /// Number of days from 1970-01-01 to this day.

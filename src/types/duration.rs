@@ -51,28 +51,23 @@ pub struct HumanDuration(pub Duration);
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
-        let unit = UNITS.iter().find(|unit| nanos.is_multiple_of(unit.nanos));
+        let unit = UNITS.iter().find(|(_, unit_nanos)| nanos.is_multiple_of(*unit_nanos));
         match unit {
-            Some(Unit { name, nanos: in_one }) if nanos > 0 => write!(f, "{}{name}", nanos / in_one),
+            Some((name, unit_nanos)) if nanos > 0 => write!(f, "{}{name}", nanos / unit_nanos),
             _ => f.write_str("0s"),
         }
     }
 }
 
-struct Unit {
-    name: &'static str,
-    nanos: u128,
-}
-
-/// Largest first, without weeks, months and years, because limits and defaults use days.
-const UNITS: [Unit; 7] = [
-    Unit { name: "d", nanos: 86_400_000_000_000 },
-    Unit { name: "h", nanos: 3_600_000_000_000 },
-    Unit { name: "m", nanos: 60_000_000_000 },
-    Unit { name: "s", nanos: 1_000_000_000 },
-    Unit { name: "ms", nanos: 1_000_000 },
-    Unit { name: "us", nanos: 1000 },
-    Unit { name: "ns", nanos: 1 },
+/// Units with their nanoseconds, the largest first. No weeks, months and years, because limits and defaults use days.
+const UNITS: [(&str, u128); 7] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1000),
+    ("ns", 1),
 ];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The id of a usage event. An event is counted once, however often it is sent.
 
-use super::text_form::{inline_schema, serde_as_text, shown_as_text};
+use super::text_form::{display_as_inner, inline_schema, serde_as_text};
 
 /// Maximum length of an event id, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
@@ -11,9 +11,9 @@ pub struct EventId(String);
 
 serde_as_text!(EventId);
 inline_schema!(EventId, { "type": "string", "minLength": 1, "maxLength": EVENT_ID_BYTES_MAX });
-shown_as_text!(EventId);
+display_as_inner!(EventId);
 
-/// The text is no event id.
+/// The text is not an event id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event id has {0} bytes, 1 to {EVENT_ID_BYTES_MAX} are allowed")]
 pub struct EventIdError(usize);

@@ -116,16 +116,6 @@ impl Keys {
         format!("{percent}:{subject}")
     }
 
-    /// `quota_history:{tag}:<metric>:<bucket>`.
-    pub fn history(&self, metric: &Metric, bucket: u8) -> String {
-        format!("quota_history:{}:{metric}:{bucket:02x}", self.tag)
-    }
-
-    /// `quota_history_progress:{tag}:<day>`.
-    pub fn history_progress(&self, day: Day) -> String {
-        format!("quota_history_progress:{}:{day}", self.tag)
-    }
-
     /// `quota_metrics:{tag}:<period>`.
     pub fn metrics(&self, period: impl Into<Period>) -> String {
         format!("quota_metrics:{}:{}", self.tag, period.into())
@@ -142,11 +132,6 @@ impl Keys {
     /// two from Redis.
     pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
         [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
-    }
-
-    /// `quota_seen:{tag}:<window>`.
-    pub fn event_ids(&self, window: u64) -> String {
-        format!("quota_seen:{}:{window}", self.tag)
     }
 
     /// `quota_due:{tag}:<destination>`.
@@ -169,62 +154,20 @@ impl Keys {
         }
     }
 
-    /// `quota_cooldown:{tag}:send-test:<contact id>`, with the id derived from channel and address.
-    pub fn send_test_cooldown(&self, contact: &ContactId) -> String {
-        format!("quota_cooldown:{}:send-test:{contact}", self.tag)
-    }
-
-    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before long keys are shortened: each algorithm reads only
-    /// its own keys.
-    pub fn limiter(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
-        format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
-    }
-
-    /// `quota_verify_requests:{tag}:<address>`; `address` is a digest of the address.
-    pub fn verify_requests(&self, address: &str) -> String {
-        format!("quota_verify_requests:{}:{address}", self.tag)
-    }
-
-    /// `quota_verify_open:{tag}:<subject>`; `subject` is a digest, because a subject may be longer than a limiter's
-    /// key.
-    pub fn verify_open(&self, subject: &str) -> String {
-        format!("quota_verify_open:{}:{subject}", self.tag)
-    }
-
-    /// `quota_verify_code:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the contact's nonce.
-    pub fn verify_code(&self, contact: &str) -> String {
-        format!("quota_verify_code:{}:{contact}", self.tag)
-    }
-
-    /// `quota_verify_guesses:{tag}:<code>`; `code` is the code's nonce.
-    pub fn verify_guesses(&self, code: &str) -> String {
-        format!("quota_verify_guesses:{}:{code}", self.tag)
-    }
-
-    /// `quota_verify_link:{tag}:<token>`; `token` is a digest of the token.
-    pub fn verify_link(&self, token: &str) -> String {
-        format!("quota_verify_link:{}:{token}", self.tag)
-    }
-
-    /// `quota_verify_sent:{tag}:<subject>`; `subject` is a digest of the subject, so the key identifies nobody.
-    pub fn verify_sent(&self, subject: &str) -> String {
-        format!("quota_verify_sent:{}:{subject}", self.tag)
-    }
-
     /// A pattern of SCAN that the key of every subject matches.
     pub fn subject_pattern(&self) -> String {
         format!("{}*", glob_literal(&self.subject_prefix))
     }
 }
 
-/// Defines the keys that exist once per partition, and the prefixes of those that exist several times. `{}` is the tag.
+/// Defines keys of a partition, and prefixes of keys. `{}` is the tag.
 macro_rules! keys_of_partition {
-    ($($(#[$doc:meta])* $name:ident = $format:literal;)+) => {
+    ($($(#[$doc:meta])* $name:ident$(($($part:ident: $type:ty),+))? = $format:literal;)+) => {
         impl Keys {
             $(
                 #[doc = concat!("`", $format, "`, with the tag of the partition.")]
                 $(#[$doc])*
-                pub fn $name(&self) -> String {
+                pub fn $name(&self $($(, $part: $type)+)?) -> String {
                     format!($format, self.tag)
                 }
             )+
@@ -264,6 +207,25 @@ keys_of_partition! {
     digest = "quota_digest:{}";
     unsubscribe_key = "quota_unsubscribe_key:{}";
     totals = "quota_totals:{}";
+    history(metric: &Metric, bucket: u8) = "quota_history:{}:{metric}:{bucket:02x}";
+    history_progress(day: Day) = "quota_history_progress:{}:{day}";
+    event_ids(window: u64) = "quota_seen:{}:{window}";
+    /// The id is derived from channel and address.
+    send_test_cooldown(contact: &ContactId) = "quota_cooldown:{}:send-test:{contact}";
+    /// Before long keys are shortened. Each algorithm reads only its own keys.
+    limiter(algorithm: &str, metric: &Metric, subject: &Subject) = "quota_window:{}:{algorithm}:{metric}:{subject}";
+    /// `address` is a digest of the address.
+    verify_requests(address: &str) = "quota_verify_requests:{}:{address}";
+    /// `subject` is a digest, because a subject may be longer than a limiter's key.
+    verify_open(subject: &str) = "quota_verify_open:{}:{subject}";
+    /// `contact` is a digest of subject, endpoint and the contact's nonce.
+    verify_code(contact: &str) = "quota_verify_code:{}:{contact}";
+    /// `code` is the code's nonce.
+    verify_guesses(code: &str) = "quota_verify_guesses:{}:{code}";
+    /// `token` is a digest of the token.
+    verify_link(token: &str) = "quota_verify_link:{}:{token}";
+    /// `subject` is a digest of the subject, so the key identifies nobody.
+    verify_sent(subject: &str) = "quota_verify_sent:{}:{subject}";
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Locales: the language of messages, as a BCP 47 tag.
 
-use super::text_form::{inline_schema, parsed_text, shown_as_text};
+use super::text_form::{display_as_inner, inline_schema, parsed_text};
 
 /// Maximum length of a tag: RFC 5646, 4.4.1, requires room for 35 characters and names no tag that needs more.
 const BYTES_MAX: usize = 35;
@@ -12,7 +12,7 @@ pub struct Locale(String);
 
 parsed_text!(Locale, LocaleError);
 inline_schema!(Locale, { "type": "string", "maxLength": BYTES_MAX });
-shown_as_text!(Locale);
+display_as_inner!(Locale);
 
 /// The text is not a language tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

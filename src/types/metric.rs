@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::text_form::{inline_schema, parsed_text, shown_as_text};
+use super::text_form::{display_as_inner, inline_schema, parsed_text};
 
 /// Maximum length of a metric, bytes.
 pub const METRIC_BYTES_MAX: usize = 64;
@@ -15,7 +15,7 @@ pub struct Metric(Arc<str>);
 
 parsed_text!(Metric, MetricError);
 inline_schema!(Metric, { "type": "string", "pattern": "^[a-z0-9_.-]{1,64}$" });
-shown_as_text!(Metric);
+display_as_inner!(Metric);
 
 /// The bytes are not a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -33,7 +33,7 @@ fn as_text<S: Serializer>(until: &Option<UnixMs>, serializer: S) -> Result<S::Ok
     until.map(Rfc3339).serialize(serializer)
 }
 
-/// When a mute shall end.
+/// When a mute is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MuteEnd {
     /// Not by itself.
@@ -89,7 +89,7 @@ impl Mute {
         let until = match end {
             "false" => return Ok(None),
             "true" => None,
-            time => Some(UnixMs::of_rfc3339(time).ok_or(MuteError::Stored)?),
+            time => Some(time.parse().map_err(|_| MuteError::Stored)?),
         };
         let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
         Ok(Some(Self { until, reason }))

@@ -9,7 +9,8 @@ use super::{Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, Disab
 ///
 /// It is stored in the delivery's hash: `type` holds [`NotificationKind::as_str`], and the field of that name holds the
 /// JSON.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Notification {
     /// A threshold was reached. Each contact of the subject gets one delivery.
     Alert(Alert),
@@ -67,13 +68,7 @@ impl Notification {
 
     /// The content as JSON, without the type.
     pub fn to_json(&self) -> String {
-        match self {
-            Self::Alert(alert) => serde_json::to_string(alert),
-            Self::Verification(request) => serde_json::to_string(request),
-            Self::ContactDisabled(notice) => serde_json::to_string(notice),
-            Self::Digest(digest) => serde_json::to_string(digest),
-        }
-        .expect("plain strings and numbers serialise")
+        serde_json::to_string(self).expect("plain strings and numbers serialise")
     }
 
     /// Its type.

@@ -1,10 +1,8 @@
 //! Thresholds: percentages of a limit at which an alert is raised.
 
-use std::fmt;
-
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::text_form::inline_schema;
+use super::text_form::{display_as_inner, inline_schema};
 use super::units::{Units, read_whole_number};
 
 /// The largest threshold: ten times the limit.
@@ -20,6 +18,7 @@ pub const THRESHOLDS_MAX: usize = 100;
 pub struct Percent(u16);
 
 inline_schema!(Percent, { "type": "integer", "minimum": 1, "maximum": PERCENT_MAX });
+display_as_inner!(Percent);
 
 /// The number is not a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -93,12 +92,6 @@ impl std::str::FromStr for Percent {
             return Err(PercentError);
         }
         text.parse().ok().and_then(Self::new).ok_or(PercentError)
-    }
-}
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

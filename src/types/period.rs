@@ -78,7 +78,7 @@ impl PeriodSpan {
             return Self::hour_containing(at);
         }
         let day = DaySpan::containing(zone, at)?;
-        let date = day.day.date();
+        let Day(date) = day.day;
         let (first, after) = match window {
             Window::Hour | Window::Day => return Some(day.into()),
             Window::Week => {
@@ -125,7 +125,7 @@ impl Period {
     }
 
     fn from_ascii(text: &str) -> Option<Self> {
-        let date = |text: &str| Day::parse(text).ok().map(Day::date);
+        let date = |text: &str| Day::parse(text).ok().map(|day| day.0);
         let (window, first, hour) = match text.len() {
             14 => {
                 let (day, hour) = text.strip_suffix('Z')?.split_once('T')?;
@@ -151,7 +151,7 @@ impl Period {
 
     /// The day, if the period is a day.
     pub fn day(self) -> Option<Day> {
-        (self.window == Window::Day).then(|| Day::from_date(self.first))
+        (self.window == Window::Day).then_some(Day(self.first))
     }
 
     /// The first instant of the period in this zone; `None` at the end of the calendar.
@@ -168,8 +168,8 @@ impl Period {
         // A month that begins up to 30 days before a date may contain it.
         const MONTH_DAYS_MAX: u64 = 31;
         let dates = |back: u64| {
-            let begin = first.before(back).unwrap_or(first).date();
-            begin.iter_days().take_while(move |date| *date <= last.date()).filter(|date| has_four_digits(*date))
+            let Day(begin) = first.before(back).unwrap_or(first);
+            begin.iter_days().take_while(move |date| *date <= last.0).filter(|date| has_four_digits(*date))
         };
         let of = |window, first| Self { window, first, hour: 0 };
         let hours = dates(0).flat_map(|first| (0..24).map(move |hour| Self { window: Window::Hour, first, hour }));
@@ -188,7 +188,7 @@ impl Period {
             Window::Month => last_of_longest_month(self.first),
         };
         // A period begins within four-digit years, far from the end of chrono's calendar.
-        Day::from_date(last.unwrap_or(self.first)).ends_everywhere()
+        Day(last.unwrap_or(self.first)).ends_everywhere()
     }
 }
 
@@ -230,7 +230,7 @@ impl From<DaySpan> for PeriodSpan {
 
 impl From<Day> for Period {
     fn from(day: Day) -> Self {
-        Self { window: Window::Day, first: day.date(), hour: 0 }
+        Self { window: Window::Day, first: day.0, hour: 0 }
     }
 }
 

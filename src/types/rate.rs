@@ -10,7 +10,7 @@ use super::units::UNITS_MAX;
 
 const _: () = assert!(UNITS_MAX == quotabell_throttle::UNITS_MAX);
 
-/// A limit and the window that it holds for, as a setting.
+/// A limit and the window that it applies to, as a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate(quotabell_throttle::Rate);
 

@@ -41,21 +41,10 @@ fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > DIGITS_SAFE + 1 {
         return None;
     }
-    if digits.len() <= DIGITS_SAFE {
-        // Hot path: each entry has an id, and its first digits can't overflow, so they are not checked.
-        let mut n = 0_u64;
-        for byte in digits {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            n = n * 10 + u64::from(digit);
-        }
-        return Some(n);
-    }
-    digits.iter().try_fold(0_u64, |n, byte| {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 { None } else { n.checked_mul(10)?.checked_add(u64::from(digit)) }
+    digits.iter().enumerate().try_fold(0_u64, |n, (at, byte)| {
+        let digit = Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9).map(u64::from)?;
+        // Hot path: each entry has an id, and only its last digit can overflow, so the others are not checked.
+        if at < DIGITS_SAFE { Some(n * 10 + digit) } else { n.checked_mul(10)?.checked_add(digit) }
     })
 }
 

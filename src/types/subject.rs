@@ -2,7 +2,7 @@
 
 use smol_str::SmolStr;
 
-use super::text_form::{inline_schema, parsed_text, shown_as_text};
+use super::text_form::{display_as_inner, inline_schema, parsed_text};
 
 /// Maximum length of a subject, bytes of UTF-8.
 pub const SUBJECT_BYTES_MAX: usize = 256;
@@ -17,7 +17,7 @@ parsed_text!(Subject, SubjectError);
 inline_schema!(Subject, {
     "type": "string", "minLength": 1, "maxLength": SUBJECT_BYTES_MAX, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"
 });
-shown_as_text!(Subject);
+display_as_inner!(Subject);
 
 /// Why bytes are not a subject. Operators read this text as the detail of a refusal.
 #[expect(missing_docs, reason = "the messages say it")]

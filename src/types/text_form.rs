@@ -1,4 +1,4 @@
-//! Types with one text form, used in Redis, JSON, settings, metrics and on the command line.
+//! Macros for types with one text form, which Redis, JSON, settings, metrics and the command line share.
 
 use super::text::one_of;
 
@@ -24,7 +24,7 @@ macro_rules! text_id {
             }
         }
 
-        $crate::types::text_form::shown_as_text!($name);
+        $crate::types::text_form::display_as_inner!($name);
     };
 }
 
@@ -97,12 +97,12 @@ macro_rules! parsed_text {
     };
 }
 
-/// Implements `Display` and serialization for a type that holds its text.
-macro_rules! shown_as_text {
+/// Implements `Display` for a type that wraps a text or a number.
+macro_rules! display_as_inner {
     ($name:ty) => {
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
+                std::fmt::Display::fmt(&self.0, f)
             }
         }
     };
@@ -157,4 +157,4 @@ macro_rules! parsed_text_enum {
     };
 }
 
-pub(crate) use {inline_schema, parsed_text, parsed_text_enum, serde_as_text, shown_as_text, text_enum, text_id};
+pub(crate) use {display_as_inner, inline_schema, parsed_text, parsed_text_enum, serde_as_text, text_enum, text_id};

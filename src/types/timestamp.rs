@@ -5,9 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::text_form::inline_schema;
+use super::text_form::{display_as_inner, inline_schema};
 
 /// Unix time in milliseconds. Negative before 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ impl UnixMs {
         Self(self.0.saturating_add(ms))
     }
 
-    /// The instant this long after it.
+    /// The instant that follows this one after `duration`.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         self.plus(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
@@ -34,27 +34,23 @@ impl UnixMs {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Parses RFC 3339 with an offset; `None` for any other text.
-    pub fn of_rfc3339(text: &str) -> Option<Self> {
-        DateTime::parse_from_rfc3339(text).ok().map(|time| Self(time.timestamp_millis()))
-    }
-
     /// The instant as a date and time; `None` outside the range of chrono (about 262,000 years either way).
     pub fn to_utc(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0)
     }
 }
 
-/// The text is no time.
+/// The text is not a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a time in RFC 3339 with offset, such as 2026-11-21T08:37:00Z")]
 pub struct TimestampError;
 
+/// Parses RFC 3339 with any offset, to the millisecond.
 impl FromStr for UnixMs {
     type Err = TimestampError;
 
     fn from_str(text: &str) -> Result<Self, TimestampError> {
-        Self::of_rfc3339(text).ok_or(TimestampError)
+        DateTime::parse_from_rfc3339(text).map(|time| Self(time.timestamp_millis())).map_err(|_| TimestampError)
     }
 }
 
@@ -69,26 +65,15 @@ impl fmt::Display for UnixMs {
 }
 
 /// An instant whose JSON form is text, such as `2026-11-21T08:37:00.123Z`: the form of all times that are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rfc3339(pub UnixMs);
-
-impl fmt::Display for Rfc3339 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Rfc3339(#[serde(with = "rfc3339")] pub UnixMs);
 
 inline_schema!(Rfc3339, { "type": "string", "format": "date-time" });
-
-impl Serialize for Rfc3339 {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
+display_as_inner!(Rfc3339);
 
 /// An instant in JSON as the text of [`UnixMs`]; for `#[serde(with)]`.
 pub mod rfc3339 {
-    use chrono::DateTime;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -99,12 +84,8 @@ pub mod rfc3339 {
         serializer.collect_str(at)
     }
 
-    /// Parses RFC 3339 with any offset, to the millisecond.
+    /// Parses the text.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixMs, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let parsed = DateTime::parse_from_rfc3339(&text);
-        parsed
-            .map(|at| UnixMs(at.timestamp_millis()))
-            .map_err(|_| D::Error::custom("a time has the form 2026-11-21T08:37:00.123Z"))
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }

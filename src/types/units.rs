@@ -1,11 +1,9 @@
 //! Units: how much an event uses, a whole number.
 
-use std::fmt;
-
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::Value;
 
-use super::text_form::inline_schema;
+use super::text_form::{display_as_inner, inline_schema};
 
 /// The largest number that Redis' Lua stores exactly: 2^53 - 1. No counter, limit or event exceeds it.
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
@@ -16,6 +14,7 @@ pub const UNITS_MAX: u64 = (1 << 53) - 1;
 pub struct Units(u64);
 
 inline_schema!(Units, { "type": "integer", "minimum": 1, "maximum": UNITS_MAX });
+display_as_inner!(Units);
 
 /// The bytes are not units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,14 +70,14 @@ pub fn whole_number(float: f64) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// Names what is there, and what is `expected`.
+/// The error names the value, and what is `expected`.
 pub fn read_whole_number<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<u64, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let whole = value.as_u64().or_else(|| value.as_f64().and_then(whole_number));
     whole.ok_or_else(|| unexpected(&value, expected))
 }
 
-/// The error that names what is there, and what is `expected`.
+/// The error that names the value, and what is `expected`.
 pub(super) fn unexpected<E: de::Error>(value: &Value, expected: &str) -> E {
     let found = match value {
         Value::Null => de::Unexpected::Unit,
@@ -112,12 +111,6 @@ impl std::str::FromStr for Units {
     type Err = UnitsError;
     fn from_str(text: &str) -> Result<Self, UnitsError> {
         Self::parse(text.as_bytes())
-    }
-}
-
-impl fmt::Display for Units {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

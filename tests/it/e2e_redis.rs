@@ -381,8 +381,8 @@ async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
             let () = run(&client, &["RENAME", "kept", key]).await;
         }
         all_counted(&client, events).await;
-        daemon.says_again("counting goes on", said).await;
-        let again = daemon.lines_after(said).iter().filter(|line| line.contains("counting goes on")).count();
+        daemon.says_again("counting continues", said).await;
+        let again = daemon.lines_after(said).iter().filter(|line| line.contains("counting continues")).count();
         assert_eq!(again, 1, "{key}");
         assert!(daemon.get("/metrics").await.body.contains("quotabell_counting_stopped 0"), "{key}");
     }
@@ -663,7 +663,7 @@ async fn what_is_mended_takes_effect_without_a_restart() {
     is_not_ready(&mut daemon, "the counting of partition 0 has stopped (wrong_type)").await;
     let _: u64 = run(&client, &["HSET", &checkpoint, "id", &last]).await;
     all_counted(&client, 3).await;
-    daemon.says("counting goes on").await;
+    daemon.says("counting continues").await;
     is_ready(&mut daemon).await;
     assert_eq!(deployments_lost(&mut daemon).await, 0);
     daemon.drain().await;

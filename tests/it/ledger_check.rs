@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
-use quotabell::ledger::decision::{DecisionBasis, LimitStatus, PeriodStatus, Recorded};
+use quotabell::ledger::decision::{LimitStatus, PeriodStatus, Recorded};
 use quotabell::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use quotabell::redis_client::{ErrorKind, Partition, ServerClock, error_kind};
 use quotabell::subjects::Algorithm;
@@ -204,11 +204,11 @@ async fn the_last_units_of_a_limit_are_recorded() {
 async fn without_a_limit_everything_is_allowed() {
     let gate = Gate::open();
     let judged = gate.run(&question(&subject("alice"), UNITS_MAX), &profile("UTC", None, Algorithm::Fixed, None)).await;
-    assert!(judged.is_allowed() && judged.basis == DecisionBasis::Settings);
+    assert!(judged.is_allowed() && judged.is_judged);
     let plans = Plans::new(&[("free".to_owned(), PlanConfig::clone(&plan_of_one()))].into(), "free").expect("legal");
     let (unreadable, _) = Profile::read(&[(b"plan".to_vec(), b"gold".to_vec())], &plans, None);
     let judged = gate.run(&question(&subject("alice"), 2), &unreadable).await;
-    assert!(judged.is_allowed() && judged.basis == DecisionBasis::Nothing, "no limit silently becomes the default one");
+    assert!(judged.is_allowed() && !judged.is_judged, "no limit silently becomes the default one");
 }
 
 fn plan_of_one() -> PlanConfig {

@@ -19,11 +19,10 @@ const DEFINING_IN_TESTS: [&str; 8] = ["struct ", "enum ", "trait ", "type ", "mo
 const TERMS_OF_LOCALS: [&str; 2] = ["link", "page"];
 
 /// Names in which a banned word is a term of the field.
-const ALLOWED: [Exception; 5] = [
+const ALLOWED: [Exception; 4] = [
     Exception { of: "CodeAndLink", reason: "a link in a mail" },
     Exception { of: "confirm_link", reason: "a link in a mail" },
     Exception { of: "confirm_links_below", reason: "links in mails" },
-    Exception { of: "verify_link", reason: "a link in a mail" },
     Exception { of: "manual_page", reason: "a page of the manual" },
 ];
 
