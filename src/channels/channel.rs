@@ -25,8 +25,8 @@ pub struct ChannelDefinition {
     pub consent: ConsentMethod,
     /// The allowed values of its settings, by key.
     pub settings: &'static [SettingText],
-    /// Settings whose value can also be in a file.
-    pub file_settings: &'static [FileSetting],
+    /// Settings whose value can also be in a file, each with the setting that contains the file's path.
+    pub file_settings: &'static [(&'static str, &'static str)],
     /// The consequence if nobody has configured the server of all messages and the default one does not answer. `None`
     /// if each contact has its own server; caps then count by the server's origin.
     pub server_absence: Option<&'static str>,
@@ -76,15 +76,6 @@ pub struct SettingText {
 
 pub(super) const fn setting(key: &'static str, allowed: &'static str) -> SettingText {
     SettingText { key, allowed }
-}
-
-/// A setting whose value can also be in a file, and the setting with the file's path.
-#[derive(Debug, Clone, Copy)]
-pub struct FileSetting {
-    /// The key of the value.
-    pub value: &'static str,
-    /// The key of the path.
-    pub file: &'static str,
 }
 
 /// A setting whose value breaks a rule.

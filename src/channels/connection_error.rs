@@ -18,7 +18,7 @@ pub(super) const UNTRUSTED: &str = "TLS: certificate not trusted";
 /// The certificate may only sign others, like that of a plain `openssl req -x509`. Trusting it does not help.
 pub(super) const AUTHORITYS_OWN: &str = "TLS: certificate is that of an authority, not of a server";
 
-/// A certificate that a client must not accept, whoever signed it.
+/// Certificates that a client must not accept, even if it trusts their authority.
 pub(super) const EXPIRED: &str = "TLS: certificate expired";
 pub(super) const OTHER_NAME: &str = "TLS: certificate is for another name";
 /// The other side does not speak TLS.

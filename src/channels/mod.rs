@@ -1,10 +1,9 @@
 //! The channels: a registry, and a folder for each channel that owns everything of it.
 //!
 //! A folder owns the rules for addresses, the secret, the cap, the settings, the rendering, one attempt at sending, and
-//! the class of its outcome. It does not decide when to try again and does not change deliveries. A new channel is a
-//! folder, a variant of [`Channel`](crate::types::Channel) and a line in the registry; CONTRIBUTING.md lists what it
-//! needs beside them. Read next: [`registry`], what each channel does; [`channel`], the messages; then [`webhook`] and
-//! [`email`].
+//! the class of its outcome. It does not decide when to try again and does not change deliveries. A new channel needs a
+//! folder, a variant of [`Channel`](crate::types::Channel) and a line in the registry; CONTRIBUTING.md lists the rest.
+//! Read next: [`registry`], what each channel does; [`channel`], the messages; then [`webhook`] and [`email`].
 
 mod cap_retry_pacer;
 pub mod caps;
@@ -27,7 +26,7 @@ pub mod webhook;
 pub use caps::{Cap, CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content,
-    FileSetting, InvalidSetting, Message, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition, SettingText,
+    InvalidSetting, Message, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition, SettingText,
 };
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;

@@ -1,6 +1,6 @@
 //! The functions of each channel, selected by [`Channel`].
 //!
-//! A new channel is a line in [`REGISTRY`], and an arm in each `match` here, which the compiler asks for.
+//! A new channel needs a line in [`REGISTRY`] and an arm in each `match` here; the compiler reports missing arms.
 
 use std::time::Duration;
 
@@ -225,7 +225,7 @@ impl Channels {
     /// The warning about a locale for which no channel has texts.
     pub fn locale_warning(&self, locale: &Locale) -> Option<String> {
         let used = self.email.templates.substitute(locale)?;
-        Some(format!("locale {locale} has no templates: mails are written in {used}"))
+        Some(format!("locale {locale} has no templates: emails are written in {used}"))
     }
 
     /// Warnings about settings of a channel that are allowed but unwise.

@@ -13,9 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts,
-};
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
@@ -80,7 +78,7 @@ struct SystemFiles {
 }
 
 /// The parsed present files.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Current {
     changed: [Option<SystemTime>; 2],
     hosts: Arc<HostsFile>,
@@ -160,12 +158,6 @@ impl Resolver {
     }
 }
 
-impl std::fmt::Debug for Current {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Current").field("changed", &self.changed).finish_non_exhaustive()
-    }
-}
-
 /// Asks for both families at the same time, and uses the answers that arrive up to a short delay after the first
 /// addresses.
 async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveError> {
@@ -219,13 +211,8 @@ fn has_address(lookup: &Lookup) -> bool {
 }
 
 fn name_server(address: &SocketAddr) -> NameServerConfig {
-    let connection = |protocol| {
-        let mut connection = ConnectionConfig::new(protocol);
-        connection.port = address.port();
-        connection
-    };
     let mut server = NameServerConfig::udp_and_tcp(address.ip());
-    server.connections = vec![connection(ProtocolConfig::Udp), connection(ProtocolConfig::Tcp)];
+    server.connections.iter_mut().for_each(|connection| connection.port = address.port());
     server
 }
 

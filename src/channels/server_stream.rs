@@ -16,6 +16,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -72,10 +73,11 @@ impl ServerStream {
     }
 
     /// The connection with TLS.
-    pub(super) async fn secured(self, tls: &TlsConnector, name: ServerName<'static>) -> io::Result<Self> {
+    pub(super) async fn secured(self, tls: &Arc<ClientConfig>, name: ServerName<'static>) -> io::Result<Self> {
         // Not on top of `self`, whose writes start requests: TLS also writes when the server asks for it.
         let Self { stream, allowance } = self;
-        Ok(Self { stream: Box::new(tls.connect(name, stream).await?), allowance })
+        let connecting = TlsConnector::from(Arc::clone(tls)).connect(name, stream);
+        Ok(Self { stream: Box::new(connecting.await?), allowance })
     }
 }
 

@@ -72,10 +72,11 @@ fn grouped(number: u64, separator: &str) -> String {
 /// shows there. The offset is added to a time that occurs twice, because clocks are set back.
 fn clock(state: &State<'_, '_>, time: &str, form: Option<&str>) -> Result<String, Error> {
     let wrong = |takes| Error::new(ErrorKind::InvalidOperation, takes);
-    let at = DateTime::parse_from_rfc3339(time).map_err(|_| wrong("clock takes a time, as resets_at or raised_at"))?;
+    let at =
+        DateTime::parse_from_rfc3339(time).map_err(|_| wrong("clock takes a time such as resets_at or raised_at"))?;
     // An invalid form would panic during formatting.
     let form = StrftimeItems::new(form.unwrap_or(WALL_CLOCK)).parse();
-    let form = form.map_err(|_| wrong("clock takes a form of strftime, as \"%d/%m/%Y %H:%M\""))?;
+    let form = form.map_err(|_| wrong("clock takes a strftime format such as \"%d/%m/%Y %H:%M\""))?;
     let shows_hour = form.iter().any(|item| matches!(item, Item::Numeric(Numeric::Hour | Numeric::Hour12, _)));
     let shows_offset = form.iter().any(|item| {
         matches!(item, Item::Fixed(Fixed::TimezoneOffset | Fixed::TimezoneOffsetColon | Fixed::TimezoneOffsetZ))
@@ -179,7 +180,7 @@ pub(super) fn local(at: UnixMs, zone: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Separators stand between groups of three digits only.
+    /// A separator is only between groups of three digits.
     #[test]
     fn thousands_are_separated() {
         let shown: Vec<String> =

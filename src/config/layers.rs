@@ -149,7 +149,7 @@ impl Layers {
     pub(super) fn drop_earlier(&mut self) -> Result<(), ConfigError> {
         let of_channels = REGISTRY.into_iter().flat_map(|definition| {
             let section = definition.channel.as_str();
-            definition.file_settings.iter().map(move |pair| (section, pair.value, pair.file))
+            definition.file_settings.iter().map(move |(value, file)| (section, *value, *file))
         });
         for (section, value, file) in VALUES_OR_FILES.into_iter().chain(of_channels) {
             let place = |key: &str| self.places.0.get([section, key].map(str::to_owned).as_slice()).cloned();

@@ -176,7 +176,8 @@ fn raw(value: &impl Serialize) -> Box<RawValue> {
 }
 
 fn fields_of(element: &RawValue) -> Result<ElementFields, UnreadableContact> {
-    serde_json::from_str(element.get()).map_err(|_| not_an_object())
+    let not_an_object = |_| UnreadableContact { id: None, why: "not an object".to_owned() };
+    serde_json::from_str(element.get()).map_err(not_an_object)
 }
 
 /// The field's text; `None` if the field is missing or holds something else.
@@ -202,10 +203,6 @@ fn contact_of(fields: &ElementFields) -> Result<Contact, UnreadableContact> {
         let id = text(fields, "id").filter(|id| !id.is_empty());
         UnreadableContact { id: id.map(|id| ContactId::from_stored(&id)), why: without_values(&error) }
     })
-}
-
-fn not_an_object() -> UnreadableContact {
-    UnreadableContact { id: None, why: "not an object".to_owned() }
 }
 
 /// The error message without the place, and without the values that it may quote: one could be a secret.

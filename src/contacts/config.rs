@@ -10,7 +10,7 @@ use crate::types::daily::{DailyTime, DigestTime};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackConfig {
-    /// As in the `contacts` field of a subject, but without other fields.
+    /// The contacts, in the form of a subject's field `contacts`; unknown fields are not allowed.
     pub contacts: Vec<Contact>,
 }
 

@@ -18,12 +18,12 @@ use crate::types::{
     Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret,
 };
 
-/// The field that holds an address which is a URL; every other lies in `address`.
+/// The field for an address that is a URL. Other addresses are in `address`.
 const URL: &str = "url";
-/// What a contact is, as an error says it.
+/// What a contact must be, for error texts.
 const EXPECTED: &str = "an object with a channel and an address or url";
 
-/// The form without secrets, as [`masked_contact`](super::masked_contact) leaves it.
+/// The schema of a contact without secrets: see [`masked_contact`](super::masked_contact).
 impl JsonSchema for Contact {
     fn schema_name() -> Cow<'static, str> {
         "SubjectContact".into()
@@ -34,7 +34,7 @@ impl JsonSchema for Contact {
     }
 }
 
-/// The schema of a contact in which these fields, beside those that the stored form always has, are never left out.
+/// The schema of a contact that always has these fields, in addition to those of every stored contact.
 pub(crate) fn schema_with(generator: &mut SchemaGenerator, always: &[&str]) -> Schema {
     let mut schema = ContactJson::json_schema(generator);
     if let Some(Value::Array(required)) = schema.get_mut("required") {
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for Contact {
     }
 }
 
-/// Takes objects only: a derived struct would also take a list of its fields.
+/// Accepts only objects: a derived implementation would also accept a list of the fields.
 struct ObjectVisitor;
 
 impl<'de> Visitor<'de> for ObjectVisitor {
@@ -74,47 +74,47 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 }
 
-/// The JSON and TOML form: a flat object whose `channel` says which of the others belong.
+/// The JSON and TOML form: a flat object. Its channel determines which of the other fields it has.
 ///
-/// Unknown fields are left alone: the platform may keep its own notes beside ours.
+/// Unknown fields are ignored, because the platform may add its own notes.
 #[derive(Serialize, Deserialize, JsonSchema)]
-#[schemars(description = "A contact; only the fields of its channel are there.")]
+#[schemars(description = "A contact. It has only the fields of its channel.")]
 struct ContactJson {
-    /// What the routes of contacts take.
+    /// The id, for the routes of contacts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "ContactId")]
     id: Option<String>,
     #[schemars(with = "ContactChannel")]
     channel: String,
-    /// Of an e-mail contact.
+    /// The address of an email contact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     address: Option<String>,
-    /// Of a webhook. Of one whose URL is as good as a secret, only the origin.
+    /// The URL of a webhook. If the URL is as good as a secret, only its origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<String>,
-    /// Of a webhook: the secret itself is never shown.
+    /// Present if a webhook has a secret, which is never shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("const" = MASK))]
     secret: Option<String>,
-    /// Of a webhook: how messages are written, where it is not `standard`.
+    /// The format of a webhook's messages, if it is not `standard`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     format: Option<Value>,
-    /// Of a webhook: headers that requests bear, by name, without their values.
+    /// Additional headers of a webhook's requests by name, without their values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "masked_headers")]
     headers: Option<Value>,
-    /// Whether it gets no alerts because it is muted.
+    /// Whether it is muted and gets no alerts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     muted: bool,
-    /// When the mute ends by itself, if it does.
+    /// When the mute ends, if it has an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     muted_until: Option<String>,
-    /// Why it is muted, if somebody said.
+    /// The reason for the mute, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     muted_reason: Option<String>,
-    /// Whether it may get alerts: the operator wrote it, or somebody at the address has agreed.
+    /// Whether it may get alerts: the operator added it, or the owner of the address has agreed.
     #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
     verified: bool,
     /// The percentages whose alerts it gets; absent for all.
@@ -123,12 +123,12 @@ struct ContactJson {
     /// The metrics whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metrics: Option<Vec<Metric>>,
-    /// Only where it gets nothing because its receiver or mailbox has gone.
+    /// Present if it gets nothing because its receiver or mailbox no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<DisabledState>,
 }
 
-/// What a contact is that does not say.
+/// The default of the field `verified`.
 const fn verified() -> bool {
     true
 }
@@ -192,7 +192,7 @@ impl TryFrom<ContactJson> for Contact {
     }
 }
 
-/// Only of a channel with formats: what another contact bears under this name is a note of the platform's.
+/// The format of a contact whose channel has formats. In other contacts this field is a note of the platform.
 fn format_of(channel: Channel, json: Option<Value>) -> Result<MessageFormat, ContactError> {
     match json {
         None | Some(Value::Null) => Ok(MessageFormat::default()),

@@ -4,7 +4,6 @@
 //! Every writer of contacts (the HTTP API, the command line) edits through this file and stores the result with
 //! [`super::store::edit_contacts`]. Read next: [`merge`](super::merge), which applies all contacts that an operator
 //! names at once.
-//! an operator names at once.
 
 use super::Contact;
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact};
@@ -23,7 +22,7 @@ const MUTED_REASON: &str = "muted_reason";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddContactError {
     /// A contact with this address already exists; for a webhook, also with the same secret, format and headers.
-    #[error("the contact is there already, as {}", .0.id)]
+    #[error("the contact already exists, with the id {}", .0.id)]
     Exists(Box<Contact>),
     #[error(transparent)]
     TooMany(#[from] TooManyContacts),
@@ -31,7 +30,7 @@ pub enum AddContactError {
 
 /// The contact would exceed the maximum. Each alert goes to each contact of its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{contacts_max} contacts are the most that subjects.contacts_max allows a subject: remove one to add another")]
+#[error("{contacts_max} contacts are the maximum of a subject (subjects.contacts_max): remove one to add another")]
 pub struct TooManyContacts {
     /// The maximum in the configuration.
     pub contacts_max: usize,

@@ -276,7 +276,7 @@ impl ResolvedContacts {
         for UnreadableContact { id, why } in &self.unreadable {
             metrics::counter!(meters::SUBJECTS_UNREADABLE).increment(1);
             let contact = id.as_ref().map_or("unknown", ContactId::as_str);
-            tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is mended");
+            tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is repaired");
         }
     }
 

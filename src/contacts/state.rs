@@ -48,7 +48,7 @@ impl FilterChange {
 /// The values; empty for all.
 fn parse_list<T: FromStr<Err: Display>>(what: &str, text: Option<&str>) -> Result<Option<Vec<T>>, String> {
     let parse = |part: &str| match part {
-        ALL => Err(format!("{what} {ALL} stands alone")),
+        ALL => Err(format!("{what} {ALL} can't be combined with others")),
         part => part.parse().map_err(|error| format!("{part:?}: {error}")),
     };
     match text {

@@ -11,20 +11,12 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
+use crate::redis_client::{ErrorKind, error_kind};
 use crate::types::{Keys, Subject, keys};
 
 use super::plans::Plans;
 use super::profile::Profile;
 use super::record::{FieldError, SubjectField};
-
-/// The result of reading a subject's hash.
-#[derive(Debug)]
-pub struct ParsedProfile {
-    /// The settings.
-    pub profile: Arc<Profile>,
-    /// The fields that could not be read.
-    pub unreadable: Vec<FieldError>,
-}
 
 /// A bounded table from subject to settings, with an `Extra` per subject for the owner of the table.
 #[derive(Debug)]
@@ -173,10 +165,10 @@ impl<Extra: Default> SettingsCache<Extra> {
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
             let fields = reply.and_then(|value| Ok(Vec::<SubjectField>::from_redis_value(value)?));
-            let learnt = self.interpret(plans, Some(*at), fields)?;
+            let (profile, errors) = self.interpret(plans, Some(*at), fields)?;
             let subject = &self.subject(*at).subject;
-            unreadable.extend(learnt.unreadable.into_iter().map(|bad| (subject.clone(), bad)));
-            self.keep(*at, learnt.profile);
+            unreadable.extend(errors.into_iter().map(|bad| (subject.clone(), bad)));
+            self.keep(*at, profile);
         }
         Ok(unreadable)
     }
@@ -203,7 +195,8 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// The settings in a reply to HGETALL, with those at `at` as the last good ones. Changes nothing.
+    /// The settings in a reply to HGETALL, with those at `at` as the last good ones, and the unreadable fields. Changes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -213,23 +206,20 @@ impl<Extra: Default> SettingsCache<Extra> {
         plans: &Plans,
         at: Option<u32>,
         reply: RedisResult<Vec<SubjectField>>,
-    ) -> RedisResult<ParsedProfile> {
+    ) -> RedisResult<(Arc<Profile>, Vec<FieldError>)> {
         let last = match at.map(|at| &self.subjects[at as usize].profile) {
             Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),
             Some(Held::Nothing) | None => None,
         };
         match reply {
-            Ok(fields) if fields.is_empty() => {
-                Ok(ParsedProfile { profile: Arc::clone(&self.unknown), unreadable: Vec::new() })
-            }
+            Ok(fields) if fields.is_empty() => Ok((Arc::clone(&self.unknown), Vec::new())),
             Ok(fields) => {
                 let (profile, unreadable) = Profile::read(&fields, plans, last.as_deref());
-                Ok(ParsedProfile { profile: Arc::new(profile), unreadable })
+                Ok((Arc::new(profile), unreadable))
             }
-            Err(error) if crate::redis_client::error_kind(&error) == crate::redis_client::ErrorKind::WrongType => {
+            Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let why = FieldError { field: "key".into(), why: "is not a hash".into() };
-                let profile = last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans)));
-                Ok(ParsedProfile { profile, unreadable: vec![why] })
+                Ok((last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans))), vec![why]))
             }
             Err(error) => Err(error),
         }

@@ -23,7 +23,7 @@ text_enum! {
 
 /// The limiter of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the algorithms")]
+#[expect(missing_docs, reason = "named like the algorithms")]
 pub enum Limiter {
     Fixed(FixedWindow),
     Sliding(SlidingWindow),

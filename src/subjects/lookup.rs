@@ -51,14 +51,6 @@ struct Marks {
     read: u64,
 }
 
-/// What the table contained when a read began.
-enum Begun {
-    /// Fresh settings: no read is necessary.
-    Fresh(Arc<Profile>),
-    /// Nothing fresh at this moment.
-    AsOf(u64),
-}
-
 impl SettingsLookup {
     /// A lookup that caches about `cache_entries` subjects. A [`super::watch::ChangeListener`] fills `changes`.
     pub fn new(keys: Keys, plans: Plans, cache_entries: usize, changes: ChangeFeed) -> Self {
@@ -74,15 +66,16 @@ impl SettingsLookup {
     /// The error of Redis or of the connection. Unreadable settings are no error: see [`Profile::has_known_limits`].
     pub async fn profile(&self, client: &RedisClient, subject: &Subject) -> RedisResult<Arc<Profile>> {
         let began = match self.begin(subject) {
-            Begun::Fresh(profile) => return Ok(profile),
-            Begun::AsOf(moment) => moment,
+            Ok(fresh) => return Ok(fresh),
+            Err(moment) => moment,
         };
         let fields: RedisResult<Vec<SubjectField>> =
             client.query(redis::cmd("HGETALL").arg(self.keys.subject(subject))).await;
         self.end(subject, began, fields)
     }
 
-    fn begin(&self, subject: &Subject) -> Begun {
+    /// The settings if they are fresh; otherwise the moment at which the read of them begins.
+    fn begin(&self, subject: &Subject) -> Result<Arc<Profile>, u64> {
         let mut held = self.lock();
         held.apply_changes(&self.changes);
         let at = match held.cache.find(subject.as_str().as_bytes()) {
@@ -92,10 +85,8 @@ impl SettingsLookup {
         let age = self.started.elapsed().as_millis() / AGE_STEP_MS;
         let cached = held.cache.subject_mut(at);
         cached.used = u64::try_from(age).unwrap_or(u64::MAX);
-        match cached.profile() {
-            Some(profile) => Begun::Fresh(Arc::clone(profile)),
-            None => Begun::AsOf(held.moment),
-        }
+        let fresh = cached.profile().cloned();
+        fresh.ok_or(held.moment)
     }
 
     /// Stores settings that were read; if the subject has changed since the read began, only as the last good ones. The
@@ -105,17 +96,17 @@ impl SettingsLookup {
         held.apply_changes(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());
         held.cache.follow(&self.plans);
-        let learnt = held.cache.interpret(&self.plans, at, fields)?;
-        let Some(at) = at else { return Ok(learnt.profile) };
+        let (profile, unreadable) = held.cache.interpret(&self.plans, at, fields)?;
+        let Some(at) = at else { return Ok(profile) };
         let Marks { changed, read } = held.cache.subject(at).extra;
         if held.all_changed <= began && changed <= began {
-            say_unreadable(subject, &learnt.unreadable);
-            held.cache.keep(at, Arc::clone(&learnt.profile));
+            warn(subject, &unreadable);
+            held.cache.keep(at, Arc::clone(&profile));
         } else if read <= began {
-            held.cache.remember(at, Arc::clone(&learnt.profile));
+            held.cache.remember(at, Arc::clone(&profile));
         }
         held.cache.subject_mut(at).extra.read = read.max(began);
-        Ok(learnt.profile)
+        Ok(profile)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HeldSettings> {
@@ -154,7 +145,7 @@ impl HeldSettings {
     }
 }
 
-fn say_unreadable(subject: &Subject, unreadable: &[FieldError]) {
+fn warn(subject: &Subject, unreadable: &[FieldError]) {
     for bad in unreadable {
         counter!(meters::SUBJECTS_UNREADABLE).increment(1);
         tracing::warn!(
@@ -185,8 +176,8 @@ mod tests {
     impl Held {
         fn begin(&self) -> Option<u64> {
             match self.lookup.begin(&self.alice) {
-                Begun::Fresh(_) => None,
-                Begun::AsOf(moment) => Some(moment),
+                Ok(_) => None,
+                Err(moment) => Some(moment),
             }
         }
 
@@ -199,8 +190,8 @@ mod tests {
 
         fn fresh(&self) -> Option<u64> {
             match self.lookup.begin(&self.alice) {
-                Begun::Fresh(profile) => profile.limits_of(&Metric::default()).first().map(|limit| limit.units.get()),
-                Begun::AsOf(_) => None,
+                Ok(profile) => profile.limits_of(&Metric::default()).first().map(|limit| limit.units.get()),
+                Err(_) => None,
             }
         }
 

@@ -81,17 +81,11 @@ pub async fn set_mute(
     metric: Option<&Metric>,
     mute: Option<&Mute>,
 ) -> RedisResult<bool> {
-    let (key, field) = (keys.subject(subject), mute_field(metric));
-    match mute {
-        Some(mute) => {
-            let added: u64 = client.query(redis::cmd("HSET").arg(key).arg(field).arg(mute.to_stored())).await?;
-            Ok(added == 0)
-        }
-        None => {
-            let removed: u64 = client.query(redis::cmd("HDEL").arg(key).arg(field)).await?;
-            Ok(removed > 0)
-        }
-    }
+    let mut command = if mute.is_some() { redis::cmd("HSET") } else { redis::cmd("HDEL") };
+    command.arg(keys.subject(subject)).arg(mute_field(metric)).arg(mute.map(Mute::to_stored));
+    let changed: u64 = client.query(&command).await?;
+    // HSET returns the number of new fields, HDEL that of removed ones.
+    Ok((changed > 0) == mute.is_none())
 }
 
 /// The part of the subject that a field mutes; `None` for other fields.

@@ -186,7 +186,7 @@ pub fn parse_locale(value: &[u8]) -> Result<Locale, String> {
 pub fn parse_thresholds(text: &str) -> Result<Vec<Percent>, String> {
     let mut thresholds = Vec::new();
     for part in text.split(',').map(str::trim) {
-        let percent: Percent = part.parse().map_err(|error| format!("{part:?}: {error}, each parted by a comma"))?;
+        let percent: Percent = part.parse().map_err(|error| format!("{part:?}: {error}, separated by commas"))?;
         thresholds.push(percent);
     }
     percent::ascending(thresholds).map_err(|error| error.to_string())

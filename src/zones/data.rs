@@ -116,7 +116,7 @@ impl ZoneData {
     /// A problem with the environment, if there is one.
     pub fn warning(&self) -> Option<String> {
         let folder = self.folder.as_ref().filter(|folder| !folder.is_there)?;
-        Some(format!("TZDIR names {}, which holds no zone data: the bundled data are used", folder.path.display()))
+        Some(format!("TZDIR names {}, which has no zone data: the bundled data are used", folder.path.display()))
     }
 
     /// Reads the rules of a zone from the folder in use, or else from the bundled copy; `None` if neither has the zone.
@@ -208,7 +208,7 @@ impl ZoneSource {
     }
 }
 
-/// Version and source, such as `IANA 2026f of /usr/share/zoneinfo`.
+/// Version and source, such as `IANA 2026f in /usr/share/zoneinfo`.
 impl fmt::Display for ZoneData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.version().unwrap_or("of an unknown version");
@@ -269,7 +269,7 @@ mod tests {
         assert!(data.read("Asia/Tokio").expect("absent").is_none());
     }
 
-    /// A subject must only be able to name zones below the system's folder.
+    /// An operator must see which rules apply and where they come from.
     #[test]
     fn what_is_in_use_is_said_with_version_and_place() {
         let (temporary, folder) = folder(Some("2020a"));

@@ -210,7 +210,7 @@ async fn a_malformed_address_contacts_nobody_and_is_tried_again() {
     let server = server().await;
     for to in ["", "bob", "bob@example.com\r\nRCPT TO:<eve@example.com>", "a b@example.com", "Bob <bob@example.com>"] {
         let outcome = mailer(&server.url()).send(Mail { to, ..MAIL }).await;
-        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "malformed e-mail address"), "{to:?}");
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "malformed email address"), "{to:?}");
     }
     assert_eq!(server.connections(), 0);
 }
@@ -268,7 +268,7 @@ async fn what_fails_on_the_way_is_transient() {
         server.program(phase, Reply::Close, Times::Always);
         let outcome = mailer(&server.url()).send(MAIL).await;
         let text = match phase {
-            Phase::Message => "connection closed early after the final dot: the mail may have been taken",
+            Phase::Message => "connection closed early after the final dot: the email may have been accepted",
             _ => "connection closed early",
         };
         assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, text), "{phase:?}");
@@ -547,7 +547,7 @@ fn a_key_that_can_not_sign_is_told_at_start() {
         |config: EmailConfig| Mailer::new(&config, &DnsConfig::default()).expect_err("it can't sign").to_string();
     let of = |key: &std::path::Path| refused(signing("smtp://localhost", key));
     assert!(of(&short).contains("holds a key of 512 bits, allowed are 1024 or more"), "{}", of(&short));
-    assert!(of(&garbage).contains("holds no RSA key in PEM, as `openssl genrsa 2048` writes it"));
+    assert!(of(&garbage).contains("holds no RSA key in PEM: `openssl genrsa 2048` writes one"));
     assert!(of(std::path::Path::new("/absent.pem")).starts_with("email.dkim.key_file: read \"/absent.pem\""));
     let mut wrong = signing("smtp://localhost", &short);
     wrong.dkim.as_mut().expect("it has one").selector = "q1; d=evil.example".to_owned();

@@ -175,7 +175,7 @@ async fn a_reset_is_transient_in_each_phase() {
         let server = ScriptedServer::start([steps.clone(), vec![Step::Reset]].concat()).await;
         let outcome = send(&server).await;
         let text = match phase {
-            "the final dot" => "connection reset after the final dot: the mail may have been taken",
+            "the final dot" => "connection reset after the final dot: the email may have been accepted",
             _ => "connection reset",
         };
         assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, text), "{phase}");

@@ -84,7 +84,7 @@ async fn what_the_proxy_refuses_is_tried_again_and_names_the_proxy() {
         ),
         (Step::Say("SSH-2.0-OpenSSH\r\n\r\n"), "proxy: the answer is not HTTP", "the port"),
         (Step::Flood("HTTP/1.1 200 OK\r\n"), "proxy: the answer is not HTTP", "the port"),
-        (Step::Say(""), "proxy: connection closed early", "where the proxy listens"),
+        (Step::Say(""), "proxy: connection closed early", "the proxy listens"),
     ] {
         let proxy = ScriptedServer::start([REQUEST, answer]).await;
         let config = through(&format!("http://{}", proxy.address()));

@@ -303,7 +303,7 @@ fn a_threshold_that_no_plan_has_is_warned_of() {
 fn a_proxy_of_the_environment_is_ignored_with_a_warning() {
     let run = || quotabell(["check-config", "--offline"]).env("HTTPS_PROXY", "http://u:hunter2@proxy.test:3128");
     let ignored = run().run();
-    let said = "warning: HTTPS_PROXY is ignored and webhooks use no proxy: name one as webhook.proxy";
+    let said = "warning: HTTPS_PROXY is ignored and webhooks use no proxy: set webhook.proxy to use one";
     assert!(ignored.stderr.contains(said), "{}", ignored.stderr);
     let named = run().env("QUOTABELL__WEBHOOK__PROXY", "http://u:hunter2@proxy.test:3128").run();
     assert!(!named.stderr.contains("HTTPS_PROXY"), "{}", named.stderr);
@@ -519,7 +519,7 @@ async fn commands_trust_the_authorities_of_the_configuration() {
 fn a_default_locale_without_templates_is_warned_of() {
     let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__LOCALE", "ja-JP").run();
     assert_eq!(checked.code, 0);
-    let warning = "email.locale is ja-JP, which has no templates: mails are written in en";
+    let warning = "email.locale is ja-JP, which has no templates: emails are written in en";
     assert!(checked.stderr.contains(warning), "{}", checked.stderr);
     let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__LOCALE", "vi-VN").run();
     assert!(!checked.stderr.contains("email.locale"), "{}", checked.stderr);

@@ -201,7 +201,7 @@ fn a_contact_hears_what_it_is_told_to() {
     let left = stored(&server).expect("contacts");
     assert!(left.contains(r#""metrics":["requests"]"#) && !left.contains("thresholds"), "{left}");
     for (bad, told) in [
-        (&["--threshold", "all,80"][..], "threshold all stands alone"),
+        (&["--threshold", "all,80"][..], "threshold all can't be combined with others"),
         (&["--threshold", "80,80"], "thresholds names 80 twice"),
         (&["--threshold", "0"], "1 to 1000"),
         (&["--metric", "A"], "metric must match"),

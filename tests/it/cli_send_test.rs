@@ -372,7 +372,7 @@ fn a_template_of_ones_own_is_previewed_or_explained() {
     let broken = preview();
     assert!(broken.code == 78 && broken.stdout.is_empty(), "{}", broken.told());
     assert!(broken.stderr.contains("subject.txt, line 2: \"useed\" is not known"), "{}", broken.stderr);
-    assert!(broken.stderr.contains("\nhint: mend the template"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("\nhint: fix the template"), "{}", broken.stderr);
 }
 
 /// Each format can be previewed and tested before a customer's alert depends on it.

@@ -116,7 +116,7 @@ fn set_takes_a_locale() {
     assert_eq!(subject(&server, &["show", "alice", "--json"]).expect_json().remove(0)["locale"], "vi-VN");
     let warned = set(&server, "alice", "--locale ja");
     assert!(
-        warned.stderr.contains("warning: locale ja has no templates: mails are written in en\n"),
+        warned.stderr.contains("warning: locale ja has no templates: emails are written in en\n"),
         "{}",
         warned.stderr
     );
@@ -157,7 +157,7 @@ fn set_says_which_alerts_each_contact_hears() {
     assert_eq!(heard(), std::slice::from_ref(&all));
     for (options, why) in [
         ("--email a@b.test --email-threshold 0", "email 1: \"0\": a threshold must be"),
-        ("--email a@b.test --email-threshold 80,all", "email 1: threshold all stands alone"),
+        ("--email a@b.test --email-threshold 80,all", "email 1: threshold all can't be combined with others"),
         ("--email a@b.test --email-threshold 80,80", "email 1: thresholds names 80 twice"),
         ("--email a@b.test --email-metric a..b,A", "email 1: \"A\": "),
         ("--email-threshold 80", "email thresholds 1 has no email 1: the nth thresholds belongs to the nth email"),

@@ -166,7 +166,7 @@ fn more_contacts_than_are_allowed_are_refused_with_the_setting() {
         let addresses: Vec<String> = range.map(|number| format!("{number}@b.test")).collect();
         serde_json::json!({"subject": subject, "email": addresses}).to_string()
     };
-    let said = "16 contacts are the most that subjects.contacts_max allows a subject";
+    let said = "16 contacts are the maximum of a subject (subjects.contacts_max)";
     for options in [&[][..], &["--dry-run"]] {
         let text = [row("alice", 0..17), row("bob", 0..16)].join("\n");
         let finished = import(&server, folder.path(), &text, options).run();

@@ -137,7 +137,7 @@ fn source_and_version_of_the_zone_data_are_printed() {
     let checked = with_folder("check-config --offline");
     assert!(checked.code == 0 && checked.stderr.contains(&format!("ok: {said}")), "{}", checked.told());
     let absent = quotabell(["check-config", "--offline"]).env("TZDIR", "/nonexistent").run();
-    let warning = "warning: TZDIR names /nonexistent, which holds no zone data: the bundled data are used\n";
+    let warning = "warning: TZDIR names /nonexistent, which has no zone data: the bundled data are used\n";
     assert!(absent.code == 0 && absent.stderr.contains(warning), "{}", absent.told());
     assert!(absent.stderr.contains("ok: zone data: IANA 20"), "{}", absent.told());
     let alone = quotabell(["--verbose", "check-config", "--offline"]).run();

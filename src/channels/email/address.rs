@@ -31,16 +31,16 @@ pub fn check_public(address: &str) -> Result<(), InvalidContact> {
     match recipient.user().is_ascii() && !recipient.user().contains('"') {
         true => Ok(()),
         false => Err(invalid(format!(
-            "{address:?} has quotes or letters beyond ASCII before the @, which few mail servers take: only the operator can add it"
+            "{address:?} has quotes or letters beyond ASCII before the @, which few mail servers accept: only the operator can add it"
         ))),
     }
 }
 
 /// The warning about an address that is legal but unwise. A local part beyond ASCII requires SMTPUTF8 (RFC 6531).
 pub fn warning(address: &str) -> Option<String> {
-    parse(address)
-        .is_ok_and(|recipient| !recipient.user().is_ascii())
-        .then(|| format!("{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 takes it"))
+    parse(address).is_ok_and(|recipient| !recipient.user().is_ascii()).then(|| {
+        format!("{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 accepts it")
+    })
 }
 
 fn parse(address: &str) -> Result<Address, InvalidContact> {
@@ -51,7 +51,7 @@ fn parse(address: &str) -> Result<Address, InvalidContact> {
     match Message::builder().from(mailbox.clone()).to(mailbox).body(String::new()) {
         Ok(_) => Ok(recipient),
         Err(_) => Err(invalid(format!(
-            "{address:?} can't be written to: spaces in a quoted local part, and address literals as [192.0.2.1], are not supported"
+            "{address:?} can't be used: spaces in a quoted local part, and address literals such as [192.0.2.1], are not supported"
         ))),
     }
 }
@@ -59,8 +59,8 @@ fn parse(address: &str) -> Result<Address, InvalidContact> {
 /// Somebody may enter the URL of a chat for the wrong channel, and such a URL is as good as a secret.
 fn not_an_address(text: &str) -> String {
     match text.contains("://") || !text.contains('@') && text.contains(['/', '\\']) {
-        true => "a URL is not an e-mail address".to_owned(),
-        false => format!("{text:?} is not an e-mail address"),
+        true => "a URL is not an email address".to_owned(),
+        false => format!("{text:?} is not an email address"),
     }
 }
 
@@ -104,14 +104,14 @@ mod tests {
         }
         let problem = |address: &str| check(address).and(check_public(address)).expect_err(address).problem;
         for unwritable in ["\"b ob\"@example.com", "bob@[192.0.2.1]", "bob@[::1]"] {
-            assert!(problem(unwritable).contains("can't be written to"), "{unwritable}");
+            assert!(problem(unwritable).contains("can't be used"), "{unwritable}");
         }
         // The last but one is beyond ASCII and has no ASCII form.
         for malformed in ["\"b\tob\"@example.com", " bob@example.com", "bob@example.com ", "bob", "bob@⒈com", ""] {
-            assert!(problem(malformed).contains("is not an e-mail address"), "{malformed}");
+            assert!(problem(malformed).contains("is not an email address"), "{malformed}");
         }
         for url in ["https://hooks.slack.com/SECRET", "hooks.slack.com/SECRET"] {
-            assert_eq!(problem(url), "a URL is not an e-mail address");
+            assert_eq!(problem(url), "a URL is not an email address");
         }
         assert!(read(" bob@example.com ").is_some(), "an attempt leaves white space alone");
     }

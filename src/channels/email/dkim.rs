@@ -60,7 +60,7 @@ pub(super) fn unaligned_warning(settings: &DkimSettings, from: &str) -> Option<S
     let domain = &settings.domain;
     (organization(domain) != organization(from)).then(|| {
         format!(
-            "email.dkim.domain is {domain:?} and email.from has {from:?}: receivers that ask for DMARC do not count the \
+            "email.dkim.domain is {domain:?} and email.from has {from:?}: receivers that check DMARC ignore the \
              signature, sign with the domain of email.from or one above it"
         )
     })
@@ -71,7 +71,7 @@ fn read_key(path: &Path) -> Result<DkimSigningKey, ChannelError> {
     let wrong = |problem: &str| ChannelError::of_setting(setting, format_args!("{path:?} {problem}"));
     let text = std::fs::read_to_string(path).map_err(|source| ChannelError::unreadable(setting, path, source))?;
     let key = RsaPrivateKey::from_pkcs8_pem(&text).ok().or_else(|| RsaPrivateKey::from_pkcs1_pem(&text).ok());
-    let no_key = || wrong("holds no RSA key in PEM, as `openssl genrsa 2048` writes it");
+    let no_key = || wrong("holds no RSA key in PEM: `openssl genrsa 2048` writes one");
     let key = key.ok_or_else(no_key)?;
     let bits = key.n().bits();
     if bits < KEY_BITS_MIN {

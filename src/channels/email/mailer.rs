@@ -75,7 +75,7 @@ impl Mailer {
         let attempt = async {
             let to = &address::read(mail.to).ok_or_else(malformed)?;
             let written = message::write(&self.author, to, &mail, self.signer.as_ref());
-            let bytes = written.map_err(|_| Outcome::failed(OutcomeClass::Transient, "the mail cannot be written"))?;
+            let bytes = written.map_err(|_| Outcome::failed(OutcomeClass::Transient, "the email can't be written"))?;
             let sent = self.client.send(Envelope { from: &self.author.email, to }, &bytes).await;
             sent.map(Some).map_err(|failure| failure.outcome)
         };
@@ -116,7 +116,7 @@ impl Mailer {
 
 /// Transient, because somebody may correct the contact, which is read again at each attempt.
 fn malformed() -> Outcome {
-    Outcome::failed(OutcomeClass::Transient, "malformed e-mail address")
+    Outcome::failed(OutcomeClass::Transient, "malformed email address")
 }
 
 /// Whether emails stay on this machine, as with a mail server for tests.

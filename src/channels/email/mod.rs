@@ -9,7 +9,7 @@ use metrics::counter;
 use serde_json::{Value, json};
 
 use super::channel::{
-    AlertPurpose, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content, FileSetting,
+    AlertPurpose, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content,
     InvalidSetting, Message, PreviewRequest, ProbeResult, check_timeout, part, setting,
 };
 use super::error::ChannelError;
@@ -40,7 +40,7 @@ use message::parse_author;
 pub(super) use outcomes::hint;
 use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
-/// Maximum deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes just for the final dot.
+/// Maximum deadline of an attempt. RFC 5321 4.5.3.2 demands 10 minutes just for the final dot.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// The window of `email.per_minute`.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -54,33 +54,39 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     settings: &[
         setting("smtp_url", "a URL: smtps://user:password@host:465, smtp://host:587?tls=required or smtp://host:25"),
         setting("smtp_url_file", "the path of a file whose first line is the URL"),
-        setting("from", r#"a mailbox, as "Example API <quota@example.com>""#),
-        setting("helo_name", r#"a host name, as "quota.example.com", or an address in brackets, as "[192.0.2.1]""#),
-        setting("timeout", r#"a duration above 0 and up to 1h, as "60s""#),
-        setting("unknown_mailbox_after", r#"a duration up to 7d, such as "24h"; "0s" for at the first"#),
+        setting("from", r#"a mailbox such as "Example API <quota@example.com>""#),
+        setting(
+            "helo_name",
+            r#"a host name such as "quota.example.com", or an address in brackets such as "[192.0.2.1]""#,
+        ),
+        setting("timeout", r#"a duration above 0 and up to 1h, such as "60s""#),
+        setting(
+            "unknown_mailbox_after",
+            r#"a duration up to 7d, such as "24h"; "0s" disables a contact at the first report"#,
+        ),
         setting("locale", r#"a language tag (BCP 47), such as "en", "vi" or "pt-BR""#),
         setting(
             "templates",
             "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
-             verify.html, disabled_subject.txt, disabled.txt and prefix.txt, also in folders that locales name, as vi",
+             verify.html, disabled_subject.txt, disabled.txt and prefix.txt, also in folders named by a locale such as vi",
         ),
         setting("ca_file", "the path of a PEM file of certificates"),
         setting(
             "dkim",
-            r#"domain, selector and key_file, as { domain = "example.com", selector = "q1", key_file = "/etc/quotabell/dkim.pem" }"#,
+            r#"domain, selector and key_file, such as { domain = "example.com", selector = "q1", key_file = "/etc/quotabell/dkim.pem" }"#,
         ),
         setting("per_minute", "a whole number, 1 or more"),
     ],
-    file_settings: &[FileSetting { value: "smtp_url", file: "smtp_url_file" }],
-    server_absence: Some("e-mail contacts get nothing until email.smtp_url names one"),
+    file_settings: &[("smtp_url", "smtp_url_file")],
+    server_absence: Some("email contacts get nothing until email.smtp_url names one"),
     preview_parts: &[
-        part("subject", "The e-mail's subject line"),
-        part("text", "The e-mail's text part"),
-        part("html", "The e-mail's HTML part"),
-        part("verify-subject", "The subject line of the e-mail that asks to confirm an address"),
+        part("subject", "The email's subject line"),
+        part("text", "The email's text part"),
+        part("html", "The email's HTML part"),
+        part("verify-subject", "The subject line of the email that asks to confirm an address"),
         part("verify-text", "Its text part"),
         part("verify-html", "Its HTML part"),
-        part("disabled-subject", "The subject line of the e-mail that tells of a disabled contact"),
+        part("disabled-subject", "The subject line of the email about a disabled contact"),
         part("disabled-text", "Its text part"),
     ],
 };
@@ -125,7 +131,7 @@ impl EmailChannel {
         let file = config.smtp_url_file.as_ref().map(|path| format!(", named in {}", path.display()));
         let unknown = templates.substitute(&config.locale).map(|used| {
             let locale = &config.locale;
-            format!("email.locale is {locale}, which has no templates: mails are written in {used}")
+            format!("email.locale is {locale}, which has no templates: emails are written in {used}")
         });
         Ok(Self {
             warnings: mailer.warnings().iter().cloned().chain(unknown).chain(templates.files.warnings()).collect(),
@@ -177,7 +183,7 @@ impl EmailChannel {
     pub(super) async fn probe(&self, contact: Option<&Contact>) -> ProbeResult {
         let outcome = self.mailer.check(contact.map(Contact::address)).await;
         let hint = match outcome.status {
-            Some(_) => "what the mail server answered says why it takes no mail",
+            Some(_) => "the mail server's answer says why it accepts no mail",
             None => {
                 "check email.smtp_url: is this the port of a mail server, with smtps:// where it speaks TLS at once, and \
                  tls=required where it wants STARTTLS?"

@@ -12,7 +12,7 @@ use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// The hint for a server that uses the certificate of an authority.
 const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the authority has signed; if the authority is your \
-                              own, name its PEM file as email.ca_file";
+                              own, set email.ca_file to its PEM file";
 
 /// The other side does not speak SMTP.
 const NO_SMTP: &str = "connect: the mail server does not speak SMTP";
@@ -90,11 +90,11 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
 /// The hint for an email that was not accepted, if the outcome itself has none.
 pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     match (outcome.class, outcome.status) {
-        (OutcomeClass::Permanent, _) => "the mail server refuses this mail for good; an alert would be dead at once",
-        (OutcomeClass::Rejected, _) => {
-            "what the mail server answered says why; an alert would be tried again for a day"
+        (OutcomeClass::Permanent, _) => {
+            "the mail server refuses this email permanently; an alert would be dead at once"
         }
-        (_, Some(_)) => "what the mail server answered says why; an alert would be tried again",
+        (OutcomeClass::Rejected, _) => "the mail server's answer says why; an alert would be tried again for a day",
+        (_, Some(_)) => "the mail server's answer says why; an alert would be tried again",
         (_, None) => {
             "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again"
         }
@@ -107,15 +107,15 @@ fn hint_of_connection(found: &str) -> Option<&'static str> {
         connection_error::REFUSED => {
             "nothing listens there: is the mail server running, and is this the port that it listens on?"
         }
-        connection_error::UNTRUSTED => "if the certificate authority is your own, name its PEM file as email.ca_file",
+        connection_error::UNTRUSTED => "if the certificate authority is your own, set email.ca_file to its PEM file",
         connection_error::AUTHORITYS_OWN => AUTHORITYS_OWN,
-        connection_error::EXPIRED => "whoever runs the mail server has to renew its certificate",
-        connection_error::OTHER_NAME => "name the host in email.smtp_url as its certificate does",
+        connection_error::EXPIRED => "the operator of the mail server has to renew its certificate",
+        connection_error::OTHER_NAME => "write the host in email.smtp_url as its certificate names it",
         connection_error::NO_TLS => {
-            "smtps:// is for servers that speak TLS at once, as at port 465; for others smtp:// with tls=required"
+            "smtps:// is for servers that start with TLS, usually at port 465; use smtp:// with tls=required for others"
         }
         NO_SMTP => {
-            "something else than a mail server answers there: is the port right? 25, 465 and 587 are those of mail"
+            "something else than a mail server answers there: is the port right? Mail servers use 25, 465 and 587"
         }
         _ => return connection_error::hint(found),
     })
@@ -129,7 +129,7 @@ fn failed_text(phase: SmtpPhase, error: &SmtpError) -> String {
             let found = connection_error::find(error, fallback);
             match phase {
                 SmtpPhase::Content => format!("{found} before the final dot"),
-                SmtpPhase::FinalDot => format!("{found} after the final dot: the mail may have been taken"),
+                SmtpPhase::FinalDot => format!("{found} after the final dot: the email may have been accepted"),
                 _ => found.to_owned(),
             }
         }

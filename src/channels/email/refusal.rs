@@ -163,11 +163,11 @@ impl Refusal {
     pub(super) fn hint(self, phase: SmtpPhase, code: u16) -> Option<&'static str> {
         Some(match self {
             Self::UnknownMailbox => "the server knows no such mailbox: check the address",
-            Self::MailboxFull => "the mailbox is full, or gets too much mail: only its owner can mend that",
+            Self::MailboxFull => "the mailbox is full, or gets too many emails: only its owner can fix that",
             Self::SendingLimit => {
-                "the server takes no more mail from us for now: email.per_minute keeps below its limit"
+                "the server accepts no more mail from us for now: set email.per_minute below its limit"
             }
-            Self::Content => "the server refuses the mail itself: what it answered says why",
+            Self::Content => "the server refuses this email: its answer says why",
             Self::Mailbox | Self::Unclear if code < 500 => return None,
             Self::Mailbox | Self::Unclear => match phase {
                 SmtpPhase::Rcpt => return Self::Relay.hint(phase, code),
@@ -175,18 +175,18 @@ impl Refusal {
                 _ => return None,
             },
             Self::HeloName => {
-                "the server refuses the name that we greet with: set email.helo_name to a host name that resolves to this machine"
+                "the server refuses our name in EHLO: set email.helo_name to a host name that resolves to this machine"
             }
             Self::Relay => {
-                "the server takes no mail to this address from here: it may want a user in email.smtp_url, or has to be \
+                "the server does not accept mail to this address from here: it may require a user in email.smtp_url, or has to be \
                  allowed to relay for this machine"
             }
             Self::LoginRequired => {
-                "the server wants a user, or TLS first: user and password in email.smtp_url, and smtps:// or tls=required"
+                "the server requires a user, or TLS first: set user and password in email.smtp_url, with smtps:// or tls=required"
             }
             Self::Login => "check user and password in email.smtp_url",
             Self::FromAddress => {
-                "the server refuses the sender: check email.from, and whether its user may send for it"
+                "the server refuses the sender: check email.from, and whether the user of email.smtp_url may send for it"
             }
             Self::DomainProof => {
                 "the server wants proof of the domain in email.from: publish SPF and DMARC, and sign with email.dkim or on the mail server"

@@ -168,8 +168,7 @@ impl SmtpClient {
     async fn connect(&self) -> Result<SmtpConnection, SmtpFailure> {
         let of = |phase| move |error: SmtpError| failure_of(phase, error);
         let protection = self.server.protection;
-        let from_the_start = self.tls.as_ref().filter(|_| protection == Protection::Tls);
-        let stream = self.reach(from_the_start).await.map_err(SmtpError::from).map_err(of(SmtpPhase::Connect))?;
+        let stream = self.reach().await.map_err(SmtpError::from).map_err(of(SmtpPhase::Connect))?;
         let mut connection = SmtpConnection::open(stream, &self.hello).await.map_err(of(SmtpPhase::Connect))?;
         if let Some(tls) = self.tls.as_ref().filter(|_| protection != Protection::Tls) {
             if connection.supports(Extension::StartTls) {
@@ -185,12 +184,13 @@ impl SmtpClient {
         Ok(connection)
     }
 
-    async fn reach(&self, tls: Option<&SmtpTls>) -> io::Result<ServerStream> {
+    /// A connection to the server, with TLS if the URL wants it from the first byte.
+    async fn reach(&self) -> io::Result<ServerStream> {
         let addresses = self.resolver.addresses(&self.server.host).await.map_err(io::Error::other)?;
         let stream = ServerStream::connect(&addresses, self.server.port).await?;
-        match tls {
-            Some(tls) => tls.handshake(stream).await,
-            None => Ok(stream),
+        match &self.tls {
+            Some(tls) if self.server.protection == Protection::Tls => tls.handshake(stream).await,
+            _ => Ok(stream),
         }
     }
 }
@@ -221,7 +221,7 @@ async fn announce(
     let mut parameters = Vec::new();
     if ![from, to].into_iter().all(|address| AsRef::<str>::as_ref(address).is_ascii()) {
         if !connection.supports(Extension::SmtpUtfEight) {
-            return Err(unsupported(SmtpPhase::Mail, "the mail server takes no addresses beyond ASCII (SMTPUTF8)"));
+            return Err(unsupported(SmtpPhase::Mail, "the mail server accepts no addresses beyond ASCII (SMTPUTF8)"));
         }
         parameters.push(MailParameter::SmtpUtfEight);
     }

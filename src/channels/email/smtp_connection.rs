@@ -16,7 +16,6 @@ use lettre::transport::smtp::response::{Response, Severity};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio_rustls::TlsConnector;
 
 use crate::channels::server_stream::ServerStream;
 
@@ -38,7 +37,7 @@ pub(super) struct SmtpTls {
 
 impl SmtpTls {
     pub(super) async fn handshake(&self, stream: ServerStream) -> io::Result<ServerStream> {
-        stream.secured(&TlsConnector::from(Arc::clone(&self.config)), self.name.clone()).await
+        stream.secured(&self.config, self.name.clone()).await
     }
 }
 

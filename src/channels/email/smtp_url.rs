@@ -44,8 +44,7 @@ const MALFORMED: UrlProblem = Cow::Borrowed(
 const ENCODING: UrlProblem = Cow::Borrowed(
     "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %",
 );
-const PATH: UrlProblem =
-    Cow::Borrowed("holds a path, and none is used: the name to greet the mail server with stands in email.helo_name");
+const PATH: UrlProblem = Cow::Borrowed("has a path, which is not allowed: email.helo_name sets the name in EHLO");
 const PLAIN_TEXT: UrlProblem =
     Cow::Borrowed("credentials without TLS to another host than localhost: use smtps:// or ?tls=required");
 
@@ -101,8 +100,8 @@ impl SmtpServer {
     /// The warning about a URL that is allowed but unwise.
     pub(super) fn warning(&self) -> Option<String> {
         let open = match self.protection {
-            Protection::Plain => "e-mail travels in plain text to another host",
-            Protection::Opportunistic => "e-mail travels in plain text where the mail server offers no STARTTLS",
+            Protection::Plain => "email travels in plain text to another host",
+            Protection::Opportunistic => "email travels in plain text if the mail server offers no STARTTLS",
             Protection::StartTls | Protection::Tls => return None,
         };
         let advice = "use smtps:// or ?tls=required in email.smtp_url";

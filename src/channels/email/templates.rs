@@ -206,7 +206,7 @@ fn explain(files: &TemplateFiles, locale: &Locale, name: &str, error: &Error) ->
     let file = file.map_or_else(|| full_name(locale, name), |path| path.display().to_string());
     let what = templating::explain(error, &NAMES.join(", "), &sample_of(name));
     ChannelError::of_setting(SETTING, format_args!("template {file}, {what}")).with_hint(
-        "mend the template (`quotabell preview text` renders it), or leave email.templates out for the embedded ones",
+        "fix the template (`quotabell preview text` renders it), or remove email.templates to use the embedded ones",
     )
 }
 

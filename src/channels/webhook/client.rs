@@ -15,7 +15,6 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Body, Method, Request, Response, Url};
 use serde::Deserialize;
 use tokio::time::timeout_at;
-use tokio_rustls::TlsConnector;
 
 use super::blocked_networks::Blocked;
 use super::closing_receivers::ClosingReceivers;
@@ -112,7 +111,7 @@ impl WebhookClient {
         let connector = Connector {
             resolver: Arc::new(Resolver::new(dns, config.timeout)),
             policy: config.egress_policy(),
-            tls: TlsConnector::from(Arc::new(tls)),
+            tls: Arc::new(tls),
             proxy: config.proxy().map_err(|problem| ChannelError::of_setting("webhook.proxy", problem))?,
             timeout: config.timeout,
         };

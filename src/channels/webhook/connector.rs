@@ -15,8 +15,8 @@ use std::time::Duration;
 use hyper::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::blocked_networks::EgressPolicy;
@@ -30,11 +30,11 @@ type BoxError = Box<dyn Error + Send + Sync>;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Connects to receivers, directly or through a proxy.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Connector {
     pub(super) resolver: Arc<Resolver>,
     pub(super) policy: EgressPolicy,
-    pub(super) tls: TlsConnector,
+    pub(super) tls: Arc<ClientConfig>,
     /// The operator named the proxy, so its addresses are not judged.
     pub(super) proxy: Option<Proxy>,
     /// The bound of each connection, from the lookup of its name to the end of the TLS handshake.
@@ -86,12 +86,6 @@ impl Connector {
             Ok::<_, BoxError>(ServerStream::connect(&found, proxy.port).await?)
         };
         Ok(connecting.await.map_err(ProxyError::Unreachable)?)
-    }
-}
-
-impl std::fmt::Debug for Connector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connector").finish_non_exhaustive()
     }
 }
 

@@ -31,9 +31,9 @@ pub(super) fn parse(headers: &ExtraHeaders) -> Result<HeaderMap, String> {
     for (text, secret) in headers.iter() {
         let wrong = |problem: &str| format!("header {text:?} {problem}");
         let name: Option<HeaderName> = text.parse().ok().filter(|_| text.len() <= NAME_BYTES_MAX);
-        let name = name.ok_or_else(|| wrong("has no legal name, as Authorization"))?;
+        let name = name.ok_or_else(|| wrong("has no legal name such as Authorization"))?;
         if DENIED.split(' ').any(|denied| denied == name.as_str()) || name.as_str().starts_with(SIGNATURE_PREFIX) {
-            return Err(wrong("is set by quotabell or by the connection, allowed are others, as Authorization"));
+            return Err(wrong("is set by quotabell or by the connection, allowed are others such as Authorization"));
         }
         let value = secret.reveal();
         if value.len() > VALUE_BYTES_MAX {

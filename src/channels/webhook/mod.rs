@@ -39,16 +39,17 @@ pub use config::WebhookConfig;
 pub use formats::{WebhookBody, WebhookTemplates};
 pub(super) use outcomes::hint;
 
-/// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
+/// Maximum deadline of an attempt. A lease lasts as long, and the deliveries of a dead worker wait until it ends.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// The length of a routing key of PagerDuty.
 const ROUTING_KEY_BYTES: usize = 32;
 
-/// How far the clock of Redis may be from this machine's before somebody is told. Receivers take five minutes at most.
+/// Maximum difference between the clocks of Redis and of this machine without a warning. Receivers accept at most five
+/// minutes.
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(30);
 
-/// The line of this channel in the registry.
+/// The entry of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
@@ -59,16 +60,16 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     }),
     consent: ConsentMethod::Challenge,
     settings: &[
-        setting("timeout", r#"a duration above 0 and up to 10m, as "15s""#),
+        setting("timeout", r#"a duration above 0 and up to 10m, such as "15s""#),
         setting("allow_http", "true or false"),
         setting("allow_private_networks", "true or false"),
         setting(
             "allowed_networks",
-            r#"parts of loopback, private and link-local networks, as ["10.1.0.0/16", "fd00:1::/32"]"#,
+            r#"parts of loopback, private and link-local networks, such as ["10.1.0.0/16", "fd00:1::/32"]"#,
         ),
         setting("templates", "the path of a directory with files NAME.json"),
         setting("ca_file", "the path of a PEM file of certificates"),
-        setting("per_destination", r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#),
+        setting("per_destination", r#"attempts and a window, such as "30/1m": 1 to 100000 attempts, 1ms to 31d"#),
         setting("proxy", r#""http://host:port" or "http://user:password@host:port""#),
     ],
     file_settings: &[],
@@ -76,18 +77,18 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     preview_parts: &[part("webhook", "The webhook's JSON body")],
 };
 
-/// What JSON Schema can say of an address.
+/// A JSON Schema for addresses.
 pub(super) fn address_schema() -> Value {
-    let description = "`https`, or `http` where the operator allows it; no user or password.";
+    let description = "`https`, or `http` if the operator allows it; no user or password.";
     json!({"type": "string", "format": "uri", "maxLength": url::BYTES_MAX, "description": description})
 }
 
-/// A secret for a contact whose format signs.
+/// Generates a secret, if messages of this format are signed.
 pub(super) fn generate_secret(format: &MessageFormat) -> Option<Secret> {
     (format.secret_use() == SecretUse::Signs).then(secret::generate)
 }
 
-/// Why these settings do not let the contact be called.
+/// The warning about a contact that these settings do not allow to be called.
 pub(super) fn warning(contact: &Contact, config: &WebhookConfig) -> Option<String> {
     let refused = config.egress_policy().check_url(contact.address()).err()?;
     let is_plain = contact.address().starts_with("http://") && !config.allow_http;
@@ -95,7 +96,7 @@ pub(super) fn warning(contact: &Contact, config: &WebhookConfig) -> Option<Strin
     Some(format!("{} will not be called: {why}", masked_contact(contact).address()))
 }
 
-/// Webhooks, set up.
+/// The webhook channel.
 #[derive(Debug)]
 pub(super) struct WebhookChannel {
     client: WebhookClient,
@@ -107,7 +108,7 @@ pub(super) struct WebhookChannel {
 
 impl WebhookChannel {
     pub(super) fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
-        // An operator should know that webhooks do not use the proxy of the environment.
+        // Other programs use the proxy of the environment, so an operator may expect it here too.
         let is_set = |variable: &str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
         let ignored = if config.proxy.is_none() { proxy::warning(is_set) } else { None };
         let warnings = [tls::warning("webhook.ca_file", config.ca_file.as_deref()), ignored];
@@ -144,7 +145,7 @@ impl WebhookChannel {
             tracing::warn!(
                 name: ONCE_A_MINUTE,
                 apart_s,
-                "the clocks of this machine and of redis differ: webhooks are signed by this machine's, set both by NTP"
+                "the clocks of this machine and of redis differ: signatures of webhooks use this machine's clock, set both by NTP"
             );
         }
         let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
@@ -154,7 +155,7 @@ impl WebhookChannel {
         self.client.send(WebhookRequest { id, now_s, url, secret, body, headers, challenge, keeps_connection }).await
     }
 
-    /// Whether the template is there that the contact names.
+    /// Checks that the template of a contact exists.
     pub(super) fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
         let template = contact.options().and_then(|options| options.format.template());
         let known = template.map_or(Ok(()), |name| self.templates.expect(name));
@@ -170,27 +171,27 @@ impl WebhookChannel {
     }
 }
 
-/// How far two clocks are apart where that is too far.
+/// The difference of two clocks, if it is too large.
 fn seconds_too_far_apart(redis: UnixMs, own: UnixMs) -> Option<u64> {
     let apart = Duration::from_millis(own.0.abs_diff(redis.0));
     (apart > CLOCKS_APART_MAX).then_some(apart.as_secs())
 }
 
-/// This machine's clock. A receiver compares the time of a signature with its own clock, which is right for everybody
-/// who uses NTP, while Redis may run on a machine whose clock is wrong.
+/// This machine's clock. A receiver compares the time of a signature with its own clock. Both are right if they use
+/// NTP, while Redis may run on a machine with a wrong clock.
 #[expect(clippy::disallowed_methods, reason = "a signature is judged by the receiver's clock, not by that of Redis")]
 fn own_time() -> UnixMs {
     UnixMs(chrono::Utc::now().timestamp_millis())
 }
 
-/// What was found out about a receiver.
+/// The result of probing a receiver.
 fn probed(url: &str, outcome: Outcome) -> ProbeResult {
     ProbeResult {
         server: "webhook",
         location: url::origin(url).unwrap_or_else(|| "a URL without a host".to_owned()),
         outcome,
         works: "may be called",
-        hint: "webhook.allow_http permits http://, webhook.allowed_networks addresses inside; else write another URL",
+        hint: "webhook.allow_http permits http://, webhook.allowed_networks permits private addresses; otherwise use another URL",
     }
 }
 
@@ -244,7 +245,7 @@ pub(super) fn check_settings(config: &WebhookConfig) -> Result<(), InvalidSettin
 mod tests {
     use super::*;
 
-    /// A receiver refuses what is signed minutes off, whichever of the clocks it is.
+    /// A receiver refuses a signature with a wrong time, whichever of the clocks is wrong.
     #[test]
     fn clocks_half_a_minute_apart_are_told() {
         let now = UnixMs(1_790_000_000_000);

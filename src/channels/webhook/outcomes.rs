@@ -16,11 +16,11 @@ const ABORT_MESSAGE: &str = "abort-message";
 /// The hint for a receiver that wants no more webhooks.
 const NO_MORE: &str = "the receiver wants no more webhooks: remove the contact, or ask its owner for another URL";
 /// The hint for a receiver that dropped this webhook.
-const ABORTED: &str = "the receiver asked for this webhook not to be sent again; its contact goes on as before";
+const ABORTED: &str = "the receiver does not want this webhook again; its contact stays enabled";
 
 /// The hint for a server that uses the certificate of an authority.
 const AUTHORITYS_OWN: &str = "the receiver needs a certificate that the authority has signed; if the authority is your own, \
-                              name its PEM file as webhook.ca_file";
+                              set webhook.ca_file to its PEM file";
 
 /// The class of a status alone.
 ///
@@ -59,18 +59,16 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
 pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     match outcome.status {
         Some(300..=399) => "redirects are not followed: name the new URL",
-        Some(401 | 403 | 407) => {
-            "the receiver does not let this in: compare the secret and the headers with what it expects"
-        }
-        Some(404 | 405) => "the receiver takes no webhook at this path: compare the URL with what it serves",
-        Some(408 | 425 | 429) => "the receiver wants it later; an alert would be tried again",
+        Some(401 | 403 | 407) => "the receiver refuses access: compare the secret and the headers with what it expects",
+        Some(404 | 405) => "the receiver accepts no webhook at this path: check the URL",
+        Some(408 | 425 | 429) => "the receiver asks to try again later; an alert would be tried again",
         Some(400..=499) => "the receiver refuses what was sent: its answer or its log says why",
         Some(500..=599) => "the receiver failed: its answer or its log says why; an alert would be tried again",
         _ if outcome.class == OutcomeClass::Permanent => {
             "trying again can't help: check the URL, and webhook.allow_http and webhook.allowed_networks; an alert would \
              be dead at once"
         }
-        _ => "check the receiver and what is between it and this machine; an alert would be tried again",
+        _ => "check the receiver and the network between it and this machine; an alert would be tried again",
     }
 }
 
@@ -78,10 +76,10 @@ pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
 pub(super) fn hint_of_connection(found: &str) -> Option<&'static str> {
     Some(match found {
         connection_error::REFUSED => "nothing listens there: is the receiver running, and is this its port?",
-        connection_error::UNTRUSTED => "if the certificate authority is your own, name its PEM file as webhook.ca_file",
+        connection_error::UNTRUSTED => "if the certificate authority is your own, set webhook.ca_file to its PEM file",
         connection_error::AUTHORITYS_OWN => AUTHORITYS_OWN,
-        connection_error::EXPIRED => "whoever runs the receiver has to renew its certificate",
-        connection_error::OTHER_NAME => "name the host in the URL as its certificate does",
+        connection_error::EXPIRED => "the operator of the receiver has to renew its certificate",
+        connection_error::OTHER_NAME => "write the host in the URL as its certificate names it",
         connection_error::NO_TLS => "is this the port for https? http:// needs webhook.allow_http = true",
         connection_error::NO_HTTP => "something else than a web server answers there: is the port right?",
         _ => return connection_error::hint(found),

@@ -13,6 +13,7 @@ use url::Url;
 
 use crate::channels::connection_error;
 use crate::channels::server_stream::ServerStream;
+use crate::types::Secret;
 use crate::types::text::percent_decoded;
 
 /// Maximum size of the proxy's response.
@@ -22,13 +23,13 @@ const ALLOWED: &str = "allowed is \"http://host:port\" or \"http://user:password
 const VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// A proxy and its credentials.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Proxy {
     /// Name or address, without brackets.
     pub(super) host: String,
     pub(super) port: u16,
     /// The value of Proxy-Authorization.
-    authorization: Option<String>,
+    authorization: Option<Secret>,
 }
 
 /// Why the proxy opened no connection to the receiver, in the words of the attempt log. All reasons are transient: the
@@ -66,7 +67,7 @@ impl Proxy {
             ("", None) => None,
             (user, password) => {
                 let credentials = [&decoded(user)?[..], b":", &decoded(password.unwrap_or_default())?].concat();
-                Some(format!("Basic {}", STANDARD.encode(credentials)))
+                Some(Secret::new(format!("Basic {}", STANDARD.encode(credentials))))
             }
         };
         Ok(Self { host: host.trim_matches(['[', ']']).to_owned(), port, authorization })
@@ -74,7 +75,7 @@ impl Proxy {
 
     /// Requests a connection to `target`, a host and a port. After that, the stream is that connection.
     pub(super) async fn connect(&self, stream: &mut ServerStream, target: &str) -> Result<(), ProxyError> {
-        let authorization = self.authorization.as_ref();
+        let authorization = self.authorization.as_ref().map(Secret::reveal);
         let authorization = authorization.map(|value| format!("Proxy-Authorization: {value}\r\n")).unwrap_or_default();
         let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n");
         let broken = |error: std::io::Error| ProxyError::Unreachable(error.into());
@@ -106,8 +107,8 @@ impl ProxyError {
     /// What to do about the failure.
     pub(super) const fn hint(&self) -> &'static str {
         match self {
-            Self::Unreachable(_) => "no proxy answers there: compare webhook.proxy with where the proxy listens",
-            Self::Refused(407) => "the proxy wants a user and a password: name them in webhook.proxy",
+            Self::Unreachable(_) => "no proxy answers there: is webhook.proxy the address at which the proxy listens?",
+            Self::Refused(407) => "the proxy requires a user and a password: set them in webhook.proxy",
             Self::Refused(_) => "the proxy opens no connection to this receiver: its rules or its log say why",
             Self::Malformed => "something else than a proxy answers there: is the port of webhook.proxy right?",
         }
@@ -117,7 +118,7 @@ impl ProxyError {
 /// The warning that the environment names a proxy: webhooks do not use it.
 pub(super) fn warning(is_set: impl Fn(&str) -> bool) -> Option<String> {
     let variable = VARIABLES.into_iter().find(|variable| is_set(variable))?;
-    Some(format!("{variable} is ignored and webhooks use no proxy: name one as webhook.proxy"))
+    Some(format!("{variable} is ignored and webhooks use no proxy: set webhook.proxy to use one"))
 }
 
 #[cfg(test)]
@@ -129,7 +130,7 @@ mod tests {
     fn a_proxy_is_a_host_a_port_and_credentials() {
         let proxy = Proxy::parse("http://al%40ice:p%3Aw%2F@proxy.test:3128").expect("a proxy");
         assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.test", 3128));
-        let sent = proxy.authorization.and_then(|value| STANDARD.decode(value.strip_prefix("Basic ")?).ok());
+        let sent = proxy.authorization.and_then(|value| STANDARD.decode(value.reveal().strip_prefix("Basic ")?).ok());
         assert_eq!(sent.as_deref(), Some(&b"al@ice:p:w/"[..]));
         let plain = Proxy::parse("http://[::1]").expect("a proxy");
         assert_eq!((plain.host.as_str(), plain.port, plain.authorization), ("::1", 80, None));

@@ -17,7 +17,8 @@ pub(super) const BYTES_MAX: usize = 2048;
 pub fn check(text: &str) -> Result<(), InvalidContact> {
     let invalid = |problem| Err(InvalidContact { field: "url", problem });
     let shown = shown(text);
-    let broken = || invalid(format!("webhook URL {shown:?} needs a scheme and a host, as https://example.com/hook"));
+    let broken =
+        || invalid(format!("webhook URL {shown:?} needs a scheme and a host, such as https://example.com/hook"));
     let Ok(url) = Url::parse(text) else { return broken() };
     // `example.com:8080/hook` parses with the scheme `example.com`: without `//`, no scheme was meant.
     if !text[url.scheme().len().min(text.len())..].starts_with("://") {

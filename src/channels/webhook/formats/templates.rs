@@ -22,7 +22,7 @@ const ENDING: &str = ".json";
 /// Maximum size of a body. No known receiver accepts more.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 /// The hint for a faulty template.
-const HINT: &str = "mend the template (`quotabell preview --format template:NAME` renders it); each value is written as JSON, with its quotes";
+const HINT: &str = "fix the template (`quotabell preview --format template:NAME` renders it); each value is written as JSON, with its quotes";
 
 /// Embeds these files of `templates/webhook/`, with the names by which templates include them.
 macro_rules! shipped {
@@ -111,7 +111,7 @@ impl WebhookTemplates {
         let json = self.render(name, &format!("{name}{ENDING}"), variables)?;
         match serde_json::from_str::<serde::de::IgnoredAny>(&json) {
             Ok(_) => Ok(json),
-            Err(error) => Err(self.wrong(name, &format!("gives no JSON: {error} of what it gives"))),
+            Err(error) => Err(self.wrong(name, &format!("gives no JSON: {error} of its output"))),
         }
     }
 
@@ -151,7 +151,7 @@ fn read(folder: &Path) -> Result<Vec<(String, String)>, ChannelError> {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some(name) = file.strip_suffix(ENDING) else { continue };
         if !is_template_name(name) {
-            let allowed = "allowed are names of 1 to 64 of A-Z, a-z, 0-9, _ and -, with .json";
+            let allowed = "allowed are names of 1 to 64 characters A-Z, a-z, 0-9, _ and -, followed by .json";
             let problem = format_args!("{path:?} can't be named by a contact, {allowed}");
             return Err(ChannelError::of_setting(SETTING, problem));
         }
@@ -160,6 +160,8 @@ fn read(folder: &Path) -> Result<Vec<(String, String)>, ChannelError> {
     match templates.is_empty() {
         false => Ok(templates),
         // A folder without templates is probably the wrong one.
-        true => Err(ChannelError::of_setting(SETTING, format_args!("{folder:?} holds no template, as \"name.json\""))),
+        true => {
+            Err(ChannelError::of_setting(SETTING, format_args!("{folder:?} holds no template such as \"name.json\"")))
+        }
     }
 }
