@@ -137,7 +137,7 @@ mod tests {
         for bad in
             ["", "proxy.test:3128", "https://u:hunter2@p.test", "socks5://p.test", "http://u:hunter2@p.test/path"]
         {
-            let problem = Proxy::parse(bad).err().expect(bad);
+            let problem = Proxy::parse(bad).expect_err(bad);
             assert!(problem.contains("allowed is") && !problem.contains("hunter2"), "{problem}");
         }
     }
