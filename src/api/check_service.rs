@@ -176,31 +176,28 @@ impl CheckService {
 }
 
 impl CheckOutcome {
-    /// Every label of [`Self::as_str`].
-    pub const LABELS: [&str; 8] = [
+    /// Every label of [`Self::as_str`]; those of windows in their order.
+    pub const LABELS: [&str; 11] = [
         "allowed",
         "denied_rate",
         "denied_hour",
         "denied_day",
         "denied_week",
         "denied_month",
+        "denied_quarter",
+        "denied_year",
+        "denied_total",
         "error_allowed",
         "error_denied",
     ];
 
     /// The outcome as a label. If several limits refuse, the label names the longest window.
     pub fn as_str(&self) -> &'static str {
-        let [allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied] =
-            Self::LABELS;
+        let [allowed, denied_rate, denied @ .., error_allowed, error_denied] = &Self::LABELS;
+        const { assert!(Self::LABELS.len() == 4 + Window::ALL.len()) };
         match self {
             Self::Decided(decision) if decision.is_allowed() => allowed,
-            Self::Decided(decision) => match decision.longest_refusal() {
-                None => denied_rate,
-                Some(Window::Hour) => denied_hour,
-                Some(Window::Day) => denied_day,
-                Some(Window::Week) => denied_week,
-                Some(Window::Month) => denied_month,
-            },
+            Self::Decided(decision) => decision.longest_refusal().map_or(denied_rate, |window| denied[window as usize]),
             Self::FailOpen(_) => error_allowed,
             Self::FailClosed => error_denied,
         }

@@ -22,28 +22,45 @@ pub struct RateLimitFields {
 
 /// The fields of a decision; `None` where no limit applies.
 pub fn fields(decision: &CheckDecision) -> Option<RateLimitFields> {
-    let named: Vec<(&str, &LimitStatus)> = named(decision).collect();
+    let named: Vec<NamedStatus<'_>> = named(decision).collect();
     if named.is_empty() {
         return None;
     }
-    let limit = |(name, status): &(&str, &LimitStatus)| {
-        format!("\"{name}\";r={};t={}", integer(status.remaining), integer(whole_seconds(status.reset)))
+    // The parameter of a time, which is optional: a total has none.
+    let time = |letter, has_end: bool, time| match has_end {
+        true => format!(";{letter}={}", integer(whole_seconds(time))),
+        false => String::new(),
+    };
+    let limit = |NamedStatus { name, status, has_end }: &NamedStatus<'_>| {
+        format!("\"{name}\";r={}{}", integer(status.remaining), time('t', *has_end, status.reset))
     };
     // An interval below a second is written as one: the field has no smaller number.
-    let policy = |(name, status): &(&str, &LimitStatus)| {
-        format!("\"{name}\";q={};w={}", integer(status.limit.get()), integer(whole_seconds(status.length)))
+    let policy = |NamedStatus { name, status, has_end }: &NamedStatus<'_>| {
+        format!("\"{name}\";q={}{}", integer(status.limit.get()), time('w', *has_end, status.length))
     };
     Some(RateLimitFields { limit: joined(named.iter().map(limit)), policy: joined(named.iter().map(policy)) })
 }
 
 /// The names of the policies that refuse.
 pub fn violated(decision: &CheckDecision) -> impl Iterator<Item = &'static str> {
-    named(decision).filter(|(_, status)| !status.is_admitted()).map(|(name, _)| name)
+    named(decision).filter(|named| !named.status.is_admitted()).map(|named| named.name)
 }
 
-fn named(decision: &CheckDecision) -> impl Iterator<Item = (&'static str, &LimitStatus)> {
-    let rate = decision.rate.iter().map(|status| (RATE, status));
-    rate.chain(decision.limits.iter().map(|limit| (limit.period.window().as_str(), &limit.status)))
+/// The status of a policy.
+struct NamedStatus<'a> {
+    name: &'static str,
+    status: &'a LimitStatus,
+    /// Whether it starts over.
+    has_end: bool,
+}
+
+fn named(decision: &CheckDecision) -> impl Iterator<Item = NamedStatus<'_>> {
+    let rate = decision.rate.iter().map(|status| NamedStatus { name: RATE, status, has_end: true });
+    rate.chain(decision.limits.iter().map(|limit| NamedStatus {
+        name: limit.period.window().as_str(),
+        status: &limit.status,
+        has_end: limit.period.has_end(),
+    }))
 }
 
 fn integer(number: u64) -> u64 {
@@ -101,16 +118,17 @@ mod tests {
             ("2026-11-21", of(86_400, 5000)),
             ("2026-W47", of(604_800, 20_000)),
             ("2026-11-15M", of(2_592_000, 100_000)),
+            ("all", of(u64::MAX, 200_000)),
         ];
         let all = decision(Some(status(60, 59, 60_000, Admission::Admitted)), &limits);
         let told = fields(&all).expect("limits");
         assert_eq!(
             told.policy,
-            r#""rate";q=60;w=60, "hour";q=600;w=3600, "day";q=5000;w=86400, "week";q=20000;w=604800, "month";q=100000;w=2592000"#
+            r#""rate";q=60;w=60, "hour";q=600;w=3600, "day";q=5000;w=86400, "week";q=20000;w=604800, "month";q=100000;w=2592000, "total";q=200000"#
         );
         assert_eq!(
             told.limit,
-            r#""rate";r=59;t=60, "hour";r=590;t=3600, "day";r=4990;t=3600, "week";r=19990;t=3600, "month";r=99990;t=3600"#
+            r#""rate";r=59;t=60, "hour";r=590;t=3600, "day";r=4990;t=3600, "week";r=19990;t=3600, "month";r=99990;t=3600, "total";r=199990"#
         );
         assert_eq!(fields(&decision(None, &[])), None);
     }

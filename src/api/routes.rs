@@ -102,7 +102,7 @@ pub const ROUTES: &[Route] = &[
     route("POST", "/v1/check", TokenIfSet, || post(check::check))
         .operation("check", "checks", "May this request proceed?")
         .about(
-            "Judges each limit of the subject (what has been committed in the current hour, day, week or month) and \
+            "Judges each limit of the subject (what has been committed in its current period) and \
              the rate of its plan, in one atomic step; takes from the rate only where all admit. With `record` the \
              usage event is appended in the same step. The token is needed where `http.token` is set, and for \
              `record`.",
@@ -163,7 +163,7 @@ pub const ROUTES: &[Route] = &[
         .answers(&[ok("Here it is."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/alerts", RequiredToken, || get(subjects::alerts))
         .operation("listAlerts", "subjects", "The alerts of a subject that are still kept, oldest first")
-        .about("Those of hours, days, weeks and months, also those that a higher limit followed.")
+        .about("Those of every window, also those that a higher limit followed.")
         .answers(&[ok("Here it is."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/deliveries", RequiredToken, || get(deliveries::of_subject))
         .operation(
@@ -177,7 +177,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", "/v1/subjects/{id}/usage", RequiredToken, || get(subjects::usage))
         .operation("usage", "subjects", "Usage and limits of a subject")
         .about(
-            "In the periods that go on now, or on a day with the week and the month in which it lies. A subject for \
+            "In the periods that go on now, or on a day with the longer windows in which it lies. A subject for \
              which nothing is set has the default plan.",
         )
         .answers(&[ok("Here it is."), REDIS_UNAVAILABLE]),

@@ -13,7 +13,7 @@ use super::problem::Problem;
 use crate::actions::subject_patch::{OtherSettings, SubjectPatch};
 use crate::subjects::{Plans, SubjectRecord};
 use crate::types::percent::THRESHOLDS_MAX;
-use crate::types::{BillingDay, Limits, Locale, Metric, Percent};
+use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Percent};
 use crate::views::SubjectView;
 
 /// The member that names what can't be read.
@@ -30,6 +30,8 @@ pub(super) struct SubjectBody {
     timezone: Option<String>,
     /// The day of the month on which its months begin.
     billing_day: Option<BillingDay>,
+    /// The month in which its years begin, and from which its quarters are counted.
+    billing_month: Option<BillingMonth>,
     /// Those of a metric replace all that the plan has for it. A number is a limit a day.
     limits: Option<BTreeMap<Metric, Limits>>,
     /// Percentages that replace the plan's.
@@ -92,9 +94,9 @@ impl SubjectBody {
 
     /// The change that replaces all settings by these.
     pub(super) fn into_patch(self, plans: &Plans) -> Result<SubjectPatch, Problem> {
-        let Self { plan, timezone, billing_day, limits, thresholds, locale, .. } = self;
+        let Self { plan, timezone, billing_day, billing_month, limits, thresholds, locale, .. } = self;
         let limits = limits.unwrap_or_default();
-        let set = SubjectRecord { plan, timezone, limits, billing_day, thresholds, locale };
+        let set = SubjectRecord { plan, timezone, limits, billing_day, billing_month, thresholds, locale };
         let patch = SubjectPatch { set, others: OtherSettings::ClearAll, ..SubjectPatch::default() };
         patch.checked(plans).map_err(Problem::bad_request)
     }

@@ -1,8 +1,8 @@
 //! Sample alerts: templates are checked with them at start, `preview` shows and `send-test` sends them.
 
 use crate::types::{
-    Alert, AlertId, AlertKey, BillingDay, DeploymentId, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
-    Window, WindowLimit,
+    Alert, AlertId, AlertKey, BillingStart, DeploymentId, Metric, Percent, PeriodSpan, StreamId, Subject, Units,
+    UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
 
@@ -20,10 +20,10 @@ pub struct Sample {
     pub subject: Subject,
     /// Its plan.
     pub plan: String,
-    /// The zone of its days, weeks and months.
+    /// The zone of its days and longer periods.
     pub zone: Zone,
-    /// The day on which its months begin.
-    pub billing_day: BillingDay,
+    /// The date on which its months, quarters and years begin.
+    pub billing: BillingStart,
     /// The metric of the limit.
     pub metric: Metric,
     /// Its units and its window.
@@ -39,17 +39,16 @@ impl Sample {
     /// This subject, with the plan, zone and limit of the example.
     pub fn for_subject(subject: Subject) -> Self {
         let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
-        let (plan, billing_day) = ("free".to_owned(), BillingDay::FIRST);
+        let (plan, billing) = ("free".to_owned(), BillingStart::default());
         // The bundled data have this zone.
         let zone = ZONE.parse().unwrap_or(Zone::UTC);
-        Self { subject, plan, zone, billing_day, metric: Metric::default(), limit }
+        Self { subject, plan, zone, billing, metric: Metric::default(), limit }
     }
 
     /// An alert that has reached `threshold_percent` at `raised_at`. Pure.
     pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
-        let Self { subject, plan, zone, billing_day, metric, limit: WindowLimit { window, units: limit } } =
-            self.clone();
-        let span = |at| PeriodSpan::containing(window, zone, billing_day, at);
+        let Self { subject, plan, zone, billing, metric, limit: WindowLimit { window, units: limit } } = self.clone();
+        let span = |at| PeriodSpan::containing(window, zone, billing, at);
         let span = span(raised_at).or_else(|| span(UnixMs(0))).expect("1970 has periods");
         // Ten times the largest limit is still below 2^64.
         let used = u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX);
@@ -72,7 +71,7 @@ impl Sample {
             limit: limit.get(),
             plan,
             timezone: zone.name().to_owned(),
-            resets_at_ms: span.end,
+            resets_at_ms: span.resets_at(),
             used_before: used.saturating_sub(1),
             used,
             first_entry: entry,

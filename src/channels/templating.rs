@@ -69,8 +69,12 @@ fn grouped(number: u64, separator: &str) -> String {
 }
 
 /// Formats `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the given form: the time that a clock on the wall
-/// shows there. The offset is added to a time that occurs twice, because clocks are set back.
+/// shows there. An empty text, the end of a total, stays empty. The offset is added to a time that occurs twice,
+/// because clocks are set back.
 fn clock(state: &State<'_, '_>, time: &str, form: Option<&str>) -> Result<String, Error> {
+    if time.is_empty() {
+        return Ok(String::new());
+    }
     let wrong = |takes| Error::new(ErrorKind::InvalidOperation, takes);
     let at =
         DateTime::parse_from_rfc3339(time).map_err(|_| wrong("clock takes a time such as resets_at or raised_at"))?;
@@ -110,9 +114,9 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
         plan => name(&alert.plan),
         window => alert.window.as_str(),
         period => alert.period.to_string(),
-        starts_at => local(alert.period.starts_in(zone).unwrap_or_default(), &alert.timezone),
+        starts_at => local_or_empty(alert.period.starts_in(zone), &alert.timezone),
         timezone => name(&alert.timezone),
-        resets_at => local(alert.resets_at_ms, &alert.timezone),
+        resets_at => local_or_empty(alert.resets_at_ms, &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
         severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
@@ -167,6 +171,10 @@ pub(super) fn explain(error: &Error, templates: &str, variables: &Value) -> Stri
 pub(super) fn names_of(variables: &Value) -> String {
     let names = variables.try_iter().into_iter().flatten();
     names.map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn local_or_empty(at: Option<UnixMs>, zone: &str) -> String {
+    at.map(|at| local(at, zone)).unwrap_or_default()
 }
 
 /// RFC 3339 in the zone, in whole seconds; in UTC if the zone is unknown here.

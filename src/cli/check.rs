@@ -10,7 +10,7 @@ use crate::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use crate::redis_client::ServerClock;
 use crate::subjects::Profile;
 use crate::terminal::hint::failed;
-use crate::terminal::output::{self, FormatArgs, Output, Table, say};
+use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, say};
 use crate::types::{EventId, Metric, Subject, Units};
 
 #[derive(Debug, Args)]
@@ -115,7 +115,7 @@ fn rate_row(rate: &RateResponse) -> Vec<String> {
 fn limit_row(limit: &LimitResponse) -> Vec<String> {
     let LimitResponse { window, period, limit, used, remaining, reset_s } = limit;
     let cells = [window.to_string(), period.to_string(), used.to_string(), limit.to_string(), remaining.to_string()];
-    cells.into_iter().chain([format!("{reset_s} s")]).collect()
+    cells.into_iter().chain([or_dash(reset_s.map(|reset_s| format!("{reset_s} s")))]).collect()
 }
 
 const fn yes_or_no(truth: bool) -> &'static str {

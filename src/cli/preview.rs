@@ -9,7 +9,7 @@ use crate::channels::{PreviewRequest, REGISTRY, Sample};
 use crate::contacts::MessageFormat;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
-use crate::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, WindowLimit};
+use crate::types::{Alert, BillingDay, BillingMonth, BillingStart, Locale, Metric, Percent, Subject, WindowLimit};
 
 #[derive(Debug, Args)]
 #[command(
@@ -51,6 +51,9 @@ pub struct PreviewArgs {
     /// The day of the month on which the sample's months begin
     #[arg(long, value_name = "DAY", default_value = "1")]
     pub billing_day: BillingDay,
+    /// The month in which the sample's years begin
+    #[arg(long, value_name = "MONTH", default_value = "1")]
+    pub billing_month: BillingMonth,
 }
 
 /// The names of all texts, with descriptions.
@@ -102,6 +105,17 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
 /// The sample with which templates are checked, with the values of the arguments. It has just reached its threshold and
 /// is always raised at the same time, so that two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
-    let PreviewArgs { part: _, format: _, locale: _, subject, metric, threshold, limit, billing_day } = args;
-    Sample { metric, limit, billing_day, ..Sample::for_subject(subject) }.alert(threshold, SAMPLE_AT)
+    let PreviewArgs {
+        part: _,
+        format: _,
+        locale: _,
+        subject,
+        metric,
+        threshold,
+        limit,
+        billing_day: day,
+        billing_month: month,
+    } = args;
+    let billing = BillingStart { month, day };
+    Sample { metric, limit, billing, ..Sample::for_subject(subject) }.alert(threshold, SAMPLE_AT)
 }

@@ -29,7 +29,7 @@ pub fn warn(subject: &Subject, unreadable: &[FieldError]) {
 
 fn warn_of_substitutes(unreadable: &[FieldError]) {
     if unreadable.iter().any(|error| error.field == TIMEZONE) {
-        say("warning: days, weeks and months are shown as those of UTC");
+        say("warning: days and longer windows are shown as those of UTC");
     }
     if unreadable.iter().any(|error| error.field == BILLING_DAY) {
         say("warning: months are shown as those that begin on the first");

@@ -27,10 +27,10 @@ pub struct TopArgs {
     /// Of which metric
     #[arg(long, default_value_t)]
     pub metric: Metric,
-    /// Of the current hour, day, week or month [default: day]
+    /// Of the current hour, day, week, month, quarter or year, or of the total [default: day]
     #[arg(long, value_name = "WINDOW")]
     pub window: Option<Window>,
-    /// Of another period, as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11 or 2026-11-15M
+    /// Of another period, as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11, 2026-11-15M, 2026-Q4, 2026 or all
     #[arg(long)]
     pub period: Option<Period>,
     /// What the order goes by: used, or percent

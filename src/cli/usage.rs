@@ -13,8 +13,8 @@ use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A subject for which nothing is set has the default plan. Hours are of UTC; days, weeks and months of the subject's time \
-    zone. With --day: that day, and the week and the month in which it lies. Counts are kept for 48 h after their \
+    after_help = "A subject for which nothing is set has the default plan. Hours are of UTC; days and longer windows of the subject's time \
+    zone. With --day: that day, and the longer windows in which it lies. Counts are kept for 48 h after their \
     period has ended in every time zone; what was used before that is unknown. The limit of a period that is over is the one that \
     its newest alert recorded, or else today's.
 
@@ -76,8 +76,10 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
 }
 
 fn row(metric: String, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
-    let over = window.resets_at.0 <= now;
-    let resets = if over { "over".to_owned() } else { format!("in {}", rounded(window.resets_at.0.since(now))) };
+    let resets = window.resets_at.map(|end| match end.0 <= now {
+        true => "over".to_owned(),
+        false => format!("in {}", rounded(end.0.since(now))),
+    });
     let alerts: Vec<String> = window.alerts.iter().map(|alert| format!("{}%", alert.threshold_percent)).collect();
     vec![
         metric,
@@ -86,7 +88,7 @@ fn row(metric: String, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
         or_dash(window.used),
         or_dash(window.limit),
         or_dash(window.used_percent.map(|percent| format!("{percent:.1}%"))),
-        resets,
+        or_dash(resets),
         or_dash(Some(alerts.join(" ")).filter(|text| !text.is_empty())),
     ]
 }

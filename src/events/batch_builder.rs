@@ -382,6 +382,7 @@ fn look_up<F>(held: &WorkerCache, some: &mut [LookedUpEntry<'_, F>]) {
 mod tests {
     use super::*;
     use crate::ledger::CountedEventIds;
+    use crate::subjects::RefuseAt;
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
     use crate::subjects::{Plans, Profile, SettingsCache};
@@ -425,7 +426,12 @@ mod tests {
     fn what_was_raised_before_is_not_part_of_the_cost() {
         let percents = [80, 100].map(|percent| Percent::new(percent).expect("in range"));
         let limits = [(Metric::default(), "100".parse().expect("a limit"))].into();
-        let plan = PlanConfig { limits, thresholds: percents.to_vec(), rate: RateConfig::default() };
+        let plan = PlanConfig {
+            limits,
+            thresholds: percents.to_vec(),
+            refuse_at: RefuseAt::default(),
+            rate: RateConfig::default(),
+        };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let mut held = held(&plans);
         let bounds = BatchBounds { entries: 100, cost: 200 };

@@ -310,7 +310,7 @@ impl BatchChanges {
                     limit: limit.units.get(),
                     plan: profile.plan().to_string(),
                     timezone: profile.zone().name().to_owned(),
-                    resets_at_ms: row.end,
+                    resets_at_ms: period.has_end().then_some(row.end),
                     used_before: changed.before,
                     used: changed.highest.max(row.total),
                     first_entry: batch.first_entry,

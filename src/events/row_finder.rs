@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::ledger::totals::RowKey;
 use crate::subjects::Profile;
 use crate::types::metric::METRIC_DEFAULT;
-use crate::types::{BillingDay, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
+use crate::types::{BillingStart, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
 use crate::zones::Zone;
 
 use super::parse::{InvalidEvent, UsageEvent};
@@ -27,7 +27,7 @@ pub(super) struct RowFinder {
 struct KnownSpan {
     window: Window,
     zone: Zone,
-    billing_day: BillingDay,
+    billing: BillingStart,
     span: PeriodSpan,
 }
 
@@ -132,18 +132,18 @@ impl RowFinder {
 
     /// The period of the subject's calendar that contains the instant.
     fn span(&mut self, window: Window, profile: &Profile, at: UnixMs) -> Option<PeriodSpan> {
-        let (zone, billing_day) = (profile.zone(), profile.billing_day());
+        let (zone, billing) = (profile.zone(), profile.billing());
         let is = |known: &&KnownSpan| {
-            known.window == window && known.zone == zone && known.billing_day == billing_day && known.span.contains(at)
+            known.window == window && known.zone == zone && known.billing == billing && known.span.contains(at)
         };
         if let Some(known) = self.spans.iter().find(is) {
             return Some(known.span);
         }
-        let span = PeriodSpan::containing(window, zone, billing_day, at)?;
+        let span = PeriodSpan::containing(window, zone, billing, at)?;
         if self.spans.len() >= SPANS_MAX {
             self.spans.clear();
         }
-        self.spans.push(KnownSpan { window, zone, billing_day, span });
+        self.spans.push(KnownSpan { window, zone, billing, span });
         Some(span)
     }
 }

@@ -8,12 +8,12 @@ use crate::ledger::thresholds::{NO_THRESHOLD, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, CounterCache};
 use crate::subjects::{Profile, SettingsCache};
-use crate::types::{Day, Percent, UnixMs};
+use crate::types::{Day, Percent, UnixMs, Window};
 
 use super::day_metrics::DayMetrics;
 
 /// Maximum number of counters of one event: one for each window.
-pub const ROWS_MAX: usize = 4;
+pub const ROWS_MAX: usize = Window::ALL.len();
 
 /// The rows of a subject's last event, stored with its settings.
 #[derive(Debug, Clone, Default)]

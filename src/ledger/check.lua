@@ -5,7 +5,7 @@
 -- KEYS[1] the rate limiter's key       ARGV[1]    subject
 -- KEYS[2] usage stream                 ARGV[2]    requested units, 1..2^53-1
 -- KEYS[3 ..] two hashes of each limit: ARGV[3]    number of limits
---   counters of a period and of        ARGV[4 ..] of each limit: its units, 1..2^53-1; start of the first
+--   counters of a period and of        ARGV[4 ..] of each limit: the most units, 1..2^53-1; start of the first
 --   the one after it                              period, start of the second, end of the second, ms
 --                                      then the limiter's function name, or empty; the number of its arguments; the
 --                                      arguments: from the third on the units to take, 0 to ask only

@@ -38,8 +38,10 @@ pub enum CheckError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AppliedLimit {
     limit: WindowLimit,
+    /// The most units that may be used: `refuse_at` of the plan.
+    units_max: u64,
     first: PeriodSpan,
-    /// The period after it.
+    /// The period after it; for a total, an empty one at the end of time.
     second: PeriodSpan,
 }
 
@@ -111,11 +113,11 @@ async fn call(
     let window = keys.limiter(algorithm.as_str(), metric, subject);
     let mut call = SCRIPT.call().key(stored_key(&window)).key(keys.stream());
     call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
-    for AppliedLimit { limit, first, second } in limits {
+    for AppliedLimit { first, second, units_max, .. } in limits {
         for period in [first, second] {
             call = call.key(keys.usage(metric, period.period, bucket));
         }
-        call = call.arg(limit.units.get()).arg(first.start.0).arg(second.start.0).arg(second.end.0);
+        call = call.arg(units_max).arg(first.start.0).arg(second.start.0).arg(second.end.0);
     }
     call = match limiter {
         Some(limiter) => {
@@ -135,12 +137,22 @@ impl AppliedLimit {
     /// The limit with the period that contains this instant and the nearer neighbor of that period: the estimated time
     /// may be wrong by half a period.
     fn around(profile: &Profile, limit: WindowLimit, at: UnixMs) -> Option<Self> {
-        let containing = |at| PeriodSpan::containing(limit.window, profile.zone(), profile.billing_day(), at);
+        let containing = |at| PeriodSpan::containing(limit.window, profile.zone(), profile.billing(), at);
         let current = containing(at)?;
+        let units_max = profile.refuse_at().units_max(limit.units);
+        if !current.period.has_end() {
+            // No second period begins, so the script takes the first.
+            return Some(Self {
+                limit,
+                units_max,
+                first: current,
+                second: PeriodSpan { start: current.end, ..current },
+            });
+        }
         if at.0 - current.start.0 < current.end.0 - at.0 {
-            Some(Self { limit, first: containing(current.start.plus(-1))?, second: current })
+            Some(Self { limit, units_max, first: containing(current.start.plus(-1))?, second: current })
         } else {
-            Some(Self { limit, first: current, second: containing(current.end)? })
+            Some(Self { limit, units_max, first: current, second: containing(current.end)? })
         }
     }
 
@@ -154,10 +166,11 @@ impl AppliedLimit {
         let (limit, period) = (self.limit.units, self.containing(now));
         let remaining = limit.get().saturating_sub(used);
         let reset = period.end.since(now);
-        let admission = if asked.get() <= remaining {
+        let admission = if asked.get() <= self.units_max.saturating_sub(used) {
             Admission::Admitted
         } else {
-            Admission::Rejected { retry_after: (asked <= limit).then_some(reset) }
+            let fits = asked.get() <= self.units_max && period.period.has_end();
+            Admission::Rejected { retry_after: fits.then_some(reset) }
         };
         let status = LimitStatus { admission, limit, remaining, reset, length: period.end.since(period.start) };
         PeriodStatus { period: period.period, used, status }
@@ -175,9 +188,10 @@ mod tests {
     use crate::types::Window;
     use proptest::prelude::*;
 
-    fn profile(zone: &str, billing_day: u8) -> Profile {
-        let fields = [("timezone", zone.to_owned()), ("billing_day", billing_day.to_string())];
-        let fields = fields.map(|(name, value)| (name.as_bytes().to_vec(), value.into_bytes()));
+    fn profile(zone: &str, month: u8, day: u8) -> Profile {
+        let billing = [("billing_month", month.to_string()), ("billing_day", day.to_string())];
+        let fields = billing.into_iter().chain([("timezone", zone.to_owned())]);
+        let fields: Vec<_> = fields.map(|(name, value)| (name.as_bytes().to_vec(), value.into_bytes())).collect();
         Profile::read(&fields, &Plans::without_limits(), None).0
     }
 
@@ -192,12 +206,13 @@ mod tests {
         fn two_periods_forgive_a_guess_that_is_wrong_by_less_than_half_of_one(
             zone in crate::zones::any_zone(),
             second in 1_000_000_000_i64..4_102_444_800,
-            billing_day in 1..=31_u8,
+            month in 1..=12_u8,
+            day in 1..=31_u8,
             wrong in -1.0..1.0_f64,
         ) {
-            let profile = profile(zone.name(), billing_day);
+            let profile = profile(zone.name(), month, day);
             let now = UnixMs(second * 1000);
-            for (window, wrong_h) in Window::ALL.into_iter().zip([0.49, 10.0, 80.0, 300.0]) {
+            for (window, wrong_h) in Window::ALL.into_iter().zip([0.49, 10.0, 80.0, 300.0, 1000.0, 4300.0]) {
                 let guess = now.plus((wrong * wrong_h * 3_600_000.0) as i64);
                 let applied = AppliedLimit::around(&profile, limit(window, 1), guess).expect("in range");
                 prop_assert_eq!(applied.first.end, applied.second.start);
@@ -210,7 +225,7 @@ mod tests {
     /// A request above the whole limit never fits, however long the client waits.
     #[test]
     fn a_limit_says_when_a_retry_helps() {
-        let day = AppliedLimit::around(&profile("UTC", 1), limit(Window::Day, 10), UnixMs(1)).expect("in range");
+        let day = AppliedLimit::around(&profile("UTC", 1, 1), limit(Window::Day, 10), UnixMs(1)).expect("in range");
         let judged = |used, asked| {
             let PeriodStatus { used: told, status, .. } =
                 day.status(used, Units::new(asked).expect("legal"), UnixMs(1));

@@ -12,8 +12,8 @@
 --          fingerprint, instance: as in the checkpoint; counted, duplicates: events; refused_max: length of
 --          refused; ttl of event ids, s; and numbers of: groups, alerts, refused, id_lists, metric_sets
 -- ARGV[2 ..] repeated according to the numbers above:
---   group       TTL of its hash, s (0: leave it); a row to compare, from 1, and its value; number of rows; subject
---               and total of each
+--   group       TTL of its hash, s (0: leave it; 'none', also below: no TTL); a row to compare, from 1, and its
+--               value; number of rows; subject and total of each
 --   alert       its group; subject; its counter's value; alert id; TTL of the flag; TTL of the record; field, record,
 --               outbox entry
 --   refused     number of values, then fields and values as XADD takes them
@@ -85,6 +85,15 @@ local function drift(key, subject, before)
   if (held or '0') ~= before then return {'drift', key, subject, held or '0'} end
 end
 
+local function expire(key, ttl)
+  if ttl ~= 'none' then redis.call('EXPIRE', key, ttl) end
+end
+
+local function claim(flag, id, ttl)
+  if ttl == 'none' then return redis.call('SET', flag, id, 'NX') end
+  return redis.call('SET', flag, id, 'NX', 'EX', ttl)
+end
+
 local at = 2
 local first_group = 5
 for group = 1, batch.groups do
@@ -134,7 +143,7 @@ for group = 1, batch.groups do
   local key, ttl, rows = KEYS[first_group + group], ARGV[at], tonumber(ARGV[at + 3])
   local added = call_in_slices('HSET', key, ARGV, at + 4, at + 3 + 2 * rows)
   -- A hash that is created here always gets its TTL here.
-  if ttl ~= '0' then redis.call('EXPIRE', key, ttl)
+  if ttl ~= '0' then expire(key, ttl)
   elseif added == rows then redis.call('EXPIRE', key, batch.ttl, 'NX') end
   at = at + 4 + 2 * rows
 end
@@ -143,9 +152,9 @@ local not_raised = {}
 at = alerts_at
 for alert = 1, batch.alerts do
   local flag, record = KEYS[first_alert + 2 * alert - 1], KEYS[first_alert + 2 * alert]
-  if redis.call('SET', flag, ARGV[at + 3], 'NX', 'EX', ARGV[at + 4]) then
+  if claim(flag, ARGV[at + 3], ARGV[at + 4]) then
     redis.call('HSET', record, ARGV[at + 6], ARGV[at + 7])
-    redis.call('EXPIRE', record, ARGV[at + 5])
+    expire(record, ARGV[at + 5])
     redis.call('XADD', KEYS[3], '*', 'alert', ARGV[at + 8])
   else
     not_raised[#not_raised + 1] = alert
@@ -167,7 +176,7 @@ end
 for set = 1, batch.metric_sets do
   local metrics = tonumber(ARGV[at + 1])
   call_in_slices('SADD', KEYS[first_set + set], ARGV, at + 2, at + 1 + metrics)
-  redis.call('EXPIRE', KEYS[first_set + set], ARGV[at])
+  expire(KEYS[first_set + set], ARGV[at])
   at = at + 2 + metrics
 end
 

@@ -1,5 +1,6 @@
 //! The wrapper of `commit.lua`: commits a batch atomically.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -114,8 +115,8 @@ impl Committer {
             command.arg(&ids.digests);
         }
         for (period, metrics) in &sets {
-            let ttl_s = ttl_s(*period, batch.read_at) + SPREAD_S * u64::from(keys::BUCKETS);
-            command.arg(ttl_s).arg(metrics.len()).arg(metrics);
+            let ttl_s = ttl_s(*period, batch.read_at).map(|ttl_s| ttl_s + SPREAD_S * u64::from(keys::BUCKETS));
+            command.arg(ttl_argument(ttl_s)).arg(metrics.len()).arg(metrics);
         }
         command
     }
@@ -174,7 +175,8 @@ fn packed(texts: &[(&str, &str)], numbers: &[(&str, u64)]) -> Result<Vec<u8>, rm
 fn add_group(command: &mut Cmd, group: &CounterGroup) {
     // A random row, so that a counter changed by hand does not stay unnoticed for long.
     let compared = rand::random_range(0..group.rows.len());
-    command.arg(group.ttl_s.unwrap_or(0)).arg(compared + 1).arg(group.rows[compared].before).arg(group.rows.len());
+    let ttl_s = if group.of.period.has_end() { Some(group.ttl_s.unwrap_or(0)) } else { None };
+    command.arg(ttl_argument(ttl_s)).arg(compared + 1).arg(group.rows[compared].before).arg(group.rows.len());
     for row in &group.rows {
         command.arg(row.subject.as_str()).arg(row.total);
     }
@@ -185,13 +187,18 @@ fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
     let row = &group.rows[new.row];
     let Alert { id, window, period, threshold_percent, .. } = &new.record.alert;
     // The same lifetime as the counter that is written with it.
-    let record_ttl_s = ttl_s(*period, batch.read_at) + SPREAD_S * u64::from(group.bucket);
+    let record_ttl_s = ttl_s(*period, batch.read_at).map(|ttl_s| ttl_s + SPREAD_S * u64::from(group.bucket));
     command.arg(new.group + 1).arg(row.subject.as_str()).arg(row.before);
-    command.arg(id.as_str()).arg(window.flag_ttl_s()).arg(record_ttl_s);
+    command.arg(id.as_str()).arg(ttl_argument(window.flag_ttl_s())).arg(ttl_argument(record_ttl_s));
     command.arg(Keys::raised_field(*threshold_percent, &row.subject));
     let alert = to_json(&new.record.alert);
     // The record lists the earlier alerts of the threshold. If there are none, the record is the alert itself.
     command.arg(if new.record.earlier.is_empty() { alert.clone() } else { to_json(&new.record) }).arg(alert);
+}
+
+/// A TTL as the script takes it.
+fn ttl_argument(ttl_s: Option<u64>) -> Cow<'static, str> {
+    ttl_s.map_or("none".into(), |ttl_s| ttl_s.to_string().into())
 }
 
 fn to_json(value: &impl serde::Serialize) -> String {

@@ -55,9 +55,9 @@ pub struct LimitStatus {
     pub limit: Units,
     /// Remaining units. For a period, without what this request was just granted, because that is not committed yet.
     pub remaining: u64,
-    /// Time until all units are free again.
+    /// Time until all units are free again; until the end of the calendar for a total.
     pub reset: Duration,
-    /// Length of the interval or period.
+    /// Length of the interval or period; that of the calendar for a total.
     pub length: Duration,
 }
 
@@ -105,6 +105,7 @@ impl PeriodStatus {
     fn response(&self) -> LimitResponse {
         let Self { period, used, status } = *self;
         let RateResponse { limit, remaining, reset_s } = status.response();
+        let reset_s = period.has_end().then_some(reset_s);
         LimitResponse { window: period.window(), period, limit, used, remaining, reset_s }
     }
 }
@@ -128,10 +129,12 @@ impl CheckDecision {
     /// How long to wait before a retry: the longest wait if several limits refuse. `None` if the request is allowed.
     ///
     /// No wait helps a request that never fits. The wait is then a whole interval of the rate, or the rest of the
-    /// period, so that a client that retries anyway does not retry constantly.
+    /// period, or an hour for a total, so that a client that retries anyway does not retry constantly.
     pub fn retry_after(&self) -> Option<Duration> {
+        const AFTER_TOTAL: Duration = Duration::from_secs(3600);
         let rate = self.rate.and_then(|rate| rate.retry_after(rate.length));
-        let limits = self.limits.iter().filter_map(|limit| limit.status.retry_after(limit.status.reset));
+        let never = |limit: &PeriodStatus| if limit.period.has_end() { limit.status.reset } else { AFTER_TOTAL };
+        let limits = self.limits.iter().filter_map(|limit| limit.status.retry_after(never(limit)));
         rate.max(limits.max())
     }
 
@@ -153,7 +156,11 @@ impl CheckDecision {
 
     /// Why the request may not proceed.
     pub fn refusal(&self, CheckRequest { subject, metric, units, .. }: &CheckRequest) -> String {
+        let is_used_up = |limit: &PeriodStatus| !limit.period.has_end() && !limit.status.is_admitted();
         match self.never_fits() {
+            true if self.limits.iter().any(is_used_up) => {
+                format!("{subject} asks for {units} of {metric}, more than is left of its total")
+            }
             true => format!("{subject} asks for {units} of {metric}, more than the whole limit"),
             false => format!("{subject} may not use {units} of {metric} now"),
         }
@@ -181,9 +188,10 @@ pub struct CheckResponse {
     /// The rate of the plan; null if it has none for the metric.
     pub rate: Option<RateResponse>,
     /// The subject's limits for the metric, the shortest window first.
-    #[schemars(length(max = 4))]
+    #[schemars(length(max = Window::ALL.len()))]
     pub limits: Vec<LimitResponse>,
-    /// Present if the request exceeds a whole limit: no wait helps, so do not retry with as many units.
+    /// Present if the request exceeds a whole limit, or what is left of a total: no wait helps, so do not retry with as
+    /// many units.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = [false]))]
     pub fits: Option<bool>,
@@ -227,8 +235,8 @@ pub struct LimitResponse {
     pub used: u64,
     /// The limit minus the committed units.
     pub remaining: u64,
-    /// Seconds until the period ends, rounded up.
-    pub reset_s: u64,
+    /// Seconds until the period ends, rounded up; null for a total.
+    pub reset_s: Option<u64>,
 }
 
 impl CheckResponse {

@@ -30,7 +30,8 @@ const LOOKED_AT_ONCE: usize = 128;
 pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
     // From its first start to its last end in any zone, a period lasts 26 h longer than its window. A counter expires
     // 14 days after its last write or 48 h after the end of the period, whichever is later.
-    let unclosed_s = COUNTER_TTL_S.saturating_sub(period.window().longest_s() + 26 * 3_600).max(CLOSED_TTL_S);
+    let unclosed_s =
+        COUNTER_TTL_S.saturating_sub(period.window().longest_s().unwrap_or(0) + 26 * 3_600).max(CLOSED_TTL_S);
     let closed = last_day_end(period).after(late_max).after(Duration::from_secs(CLOSED_TTL_S));
     closed.min(period.ends_everywhere().after(Duration::from_secs(unclosed_s)))
 }
@@ -77,7 +78,7 @@ impl PeriodArchiver {
     /// Records that counters of these periods were written.
     pub fn after_commit(&mut self, periods: BTreeSet<Period>) {
         periods.iter().filter_map(|period| period.day()).for_each(|day| self.archiver.after_commit(day));
-        self.open.extend(periods);
+        self.open.extend(periods.into_iter().filter(|period| period.has_end()));
     }
 
     /// Closes periods that can't receive events any more, if all entries up to `checkpoint` are counted and the server
@@ -97,7 +98,7 @@ impl PeriodArchiver {
         if !self.looked_back {
             let recent = recent_periods(reached);
             recent.iter().filter_map(|period| period.day()).for_each(|day| self.archiver.assume_counters(day));
-            self.open.extend(recent);
+            self.open.extend(recent.into_iter().filter(|period| period.has_end()));
             self.looked_back = true;
         }
         let is_archived = |period: &Period| !period.day().is_some_and(|day| self.archiver.is_pending(day));
@@ -174,7 +175,7 @@ fn last_day_end(period: Period) -> UnixMs {
     match period.window() {
         // In every zone the day of an hour ends at most 26 hours after the hour.
         Window::Hour => period.ends_everywhere().plus(26 * 3_600_000),
-        Window::Day | Window::Week | Window::Month => period.ends_everywhere(),
+        _ => period.ends_everywhere(),
     }
 }
 
@@ -224,7 +225,9 @@ mod tests {
         let first = DaySpan::for_day("Pacific/Kiritimati".parse().expect("a zone"), day).expect("a day").start;
         let archived_from = day.ends_everywhere().after(late);
         assert!(is_over(day.into(), archived_from, late) && !is_over(day.into(), archived_from.plus(-1), late));
-        let expires = |period: Period, written: UnixMs| written.after(Duration::from_secs(ttl_s(period, written)));
+        let expires = |period: Period, written: UnixMs| {
+            written.after(Duration::from_secs(ttl_s(period, written).expect("it has an end")))
+        };
         assert_eq!(hours(archived_from, expires(day.into(), first)), of_default(12 * 24 - 2), "a day's history");
         // The newest possible event of a period that began in the westernmost zone, and the periods in which it counts.
         for (period, longest_h, promised_h) in

@@ -118,7 +118,7 @@ mod tests {
             limit: units,
             plan: "free".into(),
             timezone: "UTC".into(),
-            resets_at_ms: UnixMs(0),
+            resets_at_ms: None,
             used_before: 0,
             used: units,
             first_entry: StreamId::ZERO,

@@ -260,8 +260,8 @@ impl CounterCache {
         self.vacant.push(at);
     }
 
-    /// New TTL of a hash, seconds; `None` if it was set within the last minute. A failed commit empties the cache,
-    /// including these times.
+    /// New TTL of a hash, seconds; `None` if it was set within the last minute, or if the hash has none. A failed
+    /// commit empties the cache, including these times.
     pub fn ttl_s(&mut self, hash_id: u32, now: UnixMs) -> Option<u64> {
         let bucket = Self::bucket(hash_id);
         let counters = &mut self.counters[(hash_id / u32::from(BUCKETS)) as usize];
@@ -271,7 +271,7 @@ impl CounterCache {
             return None;
         }
         *last = now.0;
-        Some(ttl_s(counters.of.period, now) + SPREAD_S * u64::from(bucket))
+        Some(ttl_s(counters.of.period, now)? + SPREAD_S * u64::from(bucket))
     }
 
     /// Whether the metric of this hash must be added to the set of metrics of its period.
@@ -286,14 +286,17 @@ impl CounterCache {
 }
 
 /// Lifetime of a period's data after its last write: 14 days, and at least 48 hours after the period has ended in every
-/// zone.
-pub fn ttl_s(period: Period, now: UnixMs) -> u64 {
+/// zone. `None` for a total, whose data live as long as their subject.
+pub fn ttl_s(period: Period, now: UnixMs) -> Option<u64> {
     let left = match period.window() {
+        Window::Total => return None,
         // These periods are over long before 14 days have passed.
         Window::Hour | Window::Day => 0,
-        Window::Week | Window::Month => period.ends_everywhere().since(now).as_secs() + CLOSED_TTL_S,
+        Window::Week | Window::Month | Window::Quarter | Window::Year => {
+            period.ends_everywhere().since(now).as_secs() + CLOSED_TTL_S
+        }
     };
-    COUNTER_TTL_S.max(left)
+    Some(COUNTER_TTL_S.max(left))
 }
 
 #[cfg(test)]
@@ -372,8 +375,8 @@ mod tests {
     fn a_counter_lives_until_its_period_is_over() {
         let begins =
             UnixMs(chrono::DateTime::parse_from_rfc3339("2026-11-01T00:00:00Z").expect("legal").timestamp_millis());
-        assert_eq!(ttl_s(period("2026-11"), begins), (31 * 24 + 12 - 24 + 48) * 3600);
-        assert_eq!(ttl_s(period("2026-11-01T00Z"), begins), COUNTER_TTL_S);
+        assert_eq!(ttl_s(period("2026-11"), begins), Some((31 * 24 + 12 - 24 + 48) * 3600));
+        assert_eq!(ttl_s(period("2026-11-01T00Z"), begins), Some(COUNTER_TTL_S));
     }
 
     /// Producers may invent metrics; the worker notices and empties the cache.

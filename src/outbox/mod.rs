@@ -92,17 +92,18 @@ const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
 
 /// An alert whose period ended longer ago than this before its first attempt is recorded but not sent: an old stream
 /// must not cause alerts about last month, and an alert without a contact must not wait forever. An hour loses its
-/// relevance sooner than a day.
+/// relevance sooner than a day. The period of a total does not end: its alert expires this long after it was raised.
 pub const fn expires_after_hours(window: Window) -> i64 {
     match window {
         Window::Hour => 2,
-        Window::Day | Window::Week | Window::Month => 48,
+        Window::Day | Window::Week | Window::Month | Window::Quarter | Window::Year => 48,
+        Window::Total => 30 * 24,
     }
 }
 
 /// When an alert without an attempt expires.
-const fn expires_at(alert: &Alert) -> UnixMs {
-    alert.resets_at_ms.plus(expires_after_hours(alert.window) * 3_600_000)
+fn expires_at(alert: &Alert) -> UnixMs {
+    alert.resets_at_ms.unwrap_or(alert.raised_at_ms).plus(expires_after_hours(alert.window) * 3_600_000)
 }
 
 /// Maximum sleep of a loop, because other processes can create work without being able to notify this one.

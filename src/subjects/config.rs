@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::types::{Limits, Metric, Percent};
 
 use super::rates::RateConfig;
+use super::refuse_at::RefuseAt;
 
 /// A named set of limits, thresholds and rates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct PlanConfig {
     /// Percentages of a limit at which an alert is raised.
     #[serde(default = "thresholds_default")]
     pub thresholds: Vec<Percent>,
+    /// The share of a limit at which checks refuse. Alerts do not depend on it.
+    #[serde(default, skip_serializing_if = "RefuseAt::is_default")]
+    pub refuse_at: RefuseAt,
     /// How many units of a metric a subject may use in a short time, for the check API.
     #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
     pub rate: RateConfig,

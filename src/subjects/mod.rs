@@ -13,6 +13,7 @@ pub mod plans;
 pub mod profile;
 pub mod rates;
 pub mod record;
+pub mod refuse_at;
 pub mod watch;
 
 pub use cache::SettingsCache;
@@ -22,3 +23,4 @@ pub use mutes::SubjectMutes;
 pub use plans::Plans;
 pub use profile::Profile;
 pub use record::{FieldError, SubjectRecord};
+pub use refuse_at::RefuseAt;

@@ -10,6 +10,7 @@ use crate::types::{Limits, Metric, Percent, Window};
 use super::config::PlanConfig;
 use super::rates::UnsupportedRate;
 use super::record::write_thresholds;
+use super::refuse_at::RefuseAt;
 
 /// A plan, which its subjects share.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Plan {
     pub limits: BTreeMap<Metric, Limits>,
     /// Percentages at which alerts are raised, ascending.
     pub thresholds: Vec<Percent>,
+    /// The share of a limit at which checks refuse. Counting ignores it.
+    pub refuse_at: RefuseAt,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }
@@ -96,7 +99,7 @@ impl Plans {
     }
 
     /// A text that differs if any limit or threshold of a plan differs; daemons on one stream should have the same. It
-    /// omits rates, because they do not affect counting.
+    /// omits `refuse_at` and rates, because they do not affect counting.
     pub fn fingerprint(&self) -> Arc<str> {
         Arc::clone(&self.in_effect().fingerprint)
     }
@@ -126,7 +129,7 @@ fn fingerprint_of(by_name: &BTreeMap<String, Arc<Plan>>, default: &Plan) -> Stri
 impl Plan {
     /// The settings that affect counting, in a text that all versions share: its hash is stored with every commit.
     fn counting_settings(&self) -> String {
-        let Self { name, limits, thresholds, limiters: _ } = self;
+        let Self { name, limits, thresholds, refuse_at: _, limiters: _ } = self;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
         format!("{name:?} {} {} ", limits.join(","), write_thresholds(thresholds))
     }
@@ -136,14 +139,20 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
     let mut thresholds = plan.thresholds.clone();
     thresholds.sort_unstable();
     let limiters = plan.rate.limiters().map_err(|rate| PlansError::Rate { plan: name.to_owned(), rate })?;
-    Ok(Arc::new(Plan { name: name.into(), limits: plan.limits.clone(), thresholds, limiters }))
+    let (name, limits, refuse_at) = (name.into(), plan.limits.clone(), plan.refuse_at);
+    Ok(Arc::new(Plan { name, limits, thresholds, refuse_at, limiters }))
 }
 
 #[cfg(test)]
 impl Plans {
     /// One plan without limits.
     pub(crate) fn without_limits() -> Self {
-        let plan = PlanConfig { limits: BTreeMap::new(), thresholds: Vec::new(), rate: Default::default() };
+        let plan = PlanConfig {
+            limits: BTreeMap::new(),
+            thresholds: Vec::new(),
+            refuse_at: RefuseAt::default(),
+            rate: Default::default(),
+        };
         Self::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
     }
 }
@@ -159,7 +168,7 @@ mod tests {
     fn fingerprint(limits: &str, rate: RateConfig) -> String {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
         let thresholds = [80, 100].map(|percent| Percent::new(percent).expect("in range")).to_vec();
-        let plan = PlanConfig { limits, thresholds, rate };
+        let plan = PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), rate };
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }
 

@@ -1,4 +1,4 @@
-//! The effective settings of a subject: plan, zone, billing day, limits, thresholds. Pure.
+//! The effective settings of a subject: plan, zone, billing start, limits, thresholds. Pure.
 //!
 //! An unreadable field keeps its last good value. Without one the subject is counted but not judged until the field is
 //! fixed: a zone never silently becomes UTC, and a limit never silently becomes the default.
@@ -7,18 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::limiter::Limiter;
-use crate::types::{BillingDay, Limits, Metric, Percent, WindowLimit};
+use crate::types::{BillingStart, Limits, Metric, Percent, WindowLimit};
 use crate::zones::Zone;
 
 use super::plans::{Plan, Plans};
 use super::record::{self, FieldError, SubjectRecord};
+use super::refuse_at::RefuseAt;
 
 /// A subject's settings, as counting needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     plan: Arc<Plan>,
     zone: Zone,
-    billing_day: BillingDay,
+    billing: BillingStart,
     limits: BTreeMap<Metric, Limits>,
     thresholds: Option<Vec<Percent>>,
     judged: bool,
@@ -30,7 +31,7 @@ impl Profile {
         Self {
             plan: plans.default_plan(),
             zone: Zone::UTC,
-            billing_day: BillingDay::FIRST,
+            billing: BillingStart::default(),
             limits: BTreeMap::new(),
             thresholds: None,
             judged: true,
@@ -58,7 +59,8 @@ impl Profile {
         }
         // The record has already checked the name; a missing zone means UTC.
         profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Zone::UTC);
-        profile.billing_day = own.billing_day.unwrap_or_default();
+        profile.billing.day = own.billing_day.unwrap_or_default();
+        profile.billing.month = own.billing_month.unwrap_or_default();
         profile.limits = own.limits;
         profile.thresholds = own.thresholds;
         errors.iter().for_each(|error| profile.keep_last(&error.field, last));
@@ -73,7 +75,8 @@ impl Profile {
         match field {
             record::PLAN => self.plan = Arc::clone(&last.plan),
             record::TIMEZONE => self.zone = last.zone,
-            record::BILLING_DAY => self.billing_day = last.billing_day,
+            record::BILLING_DAY => self.billing.day = last.billing.day,
+            record::BILLING_MONTH => self.billing.month = last.billing.month,
             record::THRESHOLDS => self.thresholds.clone_from(&last.thresholds),
             _ => {
                 let metric = field.strip_prefix(record::LIMIT_PREFIX).and_then(|metric| metric.parse::<Metric>().ok());
@@ -97,14 +100,14 @@ impl Profile {
         Arc::ptr_eq(&self.plan, plan)
     }
 
-    /// The zone of the subject's days, weeks and months.
+    /// The zone of the subject's days and longer periods.
     pub const fn zone(&self) -> Zone {
         self.zone
     }
 
-    /// The billing day of the subject's months.
-    pub const fn billing_day(&self) -> BillingDay {
-        self.billing_day
+    /// The date on which the subject's months, quarters and years begin.
+    pub const fn billing(&self) -> BillingStart {
+        self.billing
     }
 
     /// Whether thresholds are judged; false while a field is unreadable and has no last good value.
@@ -116,6 +119,11 @@ impl Profile {
     /// own limits can also remove a window of the plan.
     pub fn limits_of(&self, metric: &Metric) -> &[WindowLimit] {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)
+    }
+
+    /// The share of a limit at which checks refuse.
+    pub fn refuse_at(&self) -> RefuseAt {
+        self.plan.refuse_at
     }
 
     /// The plan's limiter of this metric.
@@ -145,6 +153,7 @@ mod tests {
         let plan = |units| super::super::config::PlanConfig {
             limits: [(Metric::default(), Units::new(units).expect("in range").into())].into(),
             thresholds: [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec(),
+            refuse_at: RefuseAt::default(),
             rate: super::super::rates::RateConfig::default(),
         };
         Plans::new(&[("free".to_owned(), plan(5000)), ("pro".to_owned(), plan(50_000))].into(), "free")
@@ -183,10 +192,10 @@ mod tests {
     fn an_unreadable_billing_day_keeps_its_last_good_value() {
         let plans = plans();
         let (good, _) = Profile::read(&fields(&[("billing_day", "15")]), &plans, None);
-        assert_eq!((good.billing_day().get(), Profile::of_unknown(&plans).billing_day().get()), (15, 1));
+        assert_eq!((good.billing().day.get(), Profile::of_unknown(&plans).billing().day.get()), (15, 1));
         for bad in ["0", "32", "1st", ""] {
             let (kept, errors) = Profile::read(&fields(&[("billing_day", bad)]), &plans, Some(&good));
-            assert_eq!((kept.billing_day().get(), kept.has_known_limits(), errors.len()), (15, true, 1), "{bad:?}");
+            assert_eq!((kept.billing().day.get(), kept.has_known_limits(), errors.len()), (15, true, 1), "{bad:?}");
         }
     }
 

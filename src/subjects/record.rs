@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::types::billing_day::BillingDayError;
+use crate::types::billing::{BillingDayError, BillingMonthError};
 use crate::types::limits::LimitsError;
 use crate::types::locale::LocaleError;
-use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
+use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Percent, percent};
 use crate::zones::Zone;
 
 /// A field of a subject and its value, as HGETALL returns them.
@@ -26,6 +26,8 @@ pub const TIMEZONE: &str = "timezone";
 pub const LIMIT_PREFIX: &str = "limit:";
 /// The field of the billing day.
 pub const BILLING_DAY: &str = "billing_day";
+/// The field of the billing month.
+pub const BILLING_MONTH: &str = "billing_month";
 /// The field of the thresholds, `80,100`.
 pub const THRESHOLDS: &str = "thresholds";
 /// The field of the locale, `vi`.
@@ -42,6 +44,8 @@ pub struct SubjectRecord {
     pub limits: BTreeMap<Metric, Limits>,
     /// The billing day.
     pub billing_day: Option<BillingDay>,
+    /// The billing month.
+    pub billing_month: Option<BillingMonth>,
     /// Thresholds that replace those of the plan, ascending.
     pub thresholds: Option<Vec<Percent>>,
     /// The language of messages to its contacts.
@@ -112,6 +116,11 @@ impl SubjectRecord {
                 let day = text.parse().map_err(|error: BillingDayError| format!("{text:?}: {error}"))?;
                 self.billing_day = Some(day);
             }
+            BILLING_MONTH => {
+                let text = text(value)?;
+                let month = text.parse().map_err(|error: BillingMonthError| format!("{text:?}: {error}"))?;
+                self.billing_month = Some(month);
+            }
             THRESHOLDS => self.thresholds = Some(parse_thresholds(text(value)?)?),
             LOCALE => self.locale = Some(parse_locale(value)?),
             _ => {
@@ -131,6 +140,7 @@ impl SubjectRecord {
         fields.extend(self.plan.clone().map(|plan| (PLAN.to_owned(), plan)));
         fields.extend(self.timezone.clone().map(|zone| (TIMEZONE.to_owned(), zone)));
         fields.extend(self.billing_day.map(|day| (BILLING_DAY.to_owned(), day.to_string())));
+        fields.extend(self.billing_month.map(|month| (BILLING_MONTH.to_owned(), month.to_string())));
         fields.extend(self.limits.iter().map(|(metric, limits)| (limit_field(metric), limits.to_string())));
         let thresholds = self.thresholds.as_deref().map(write_thresholds);
         fields.extend(thresholds.map(|thresholds| (THRESHOLDS.to_owned(), thresholds)));
@@ -141,7 +151,7 @@ impl SubjectRecord {
 
 /// Whether a field of the hash belongs to a record.
 pub fn is_setting(field: &str) -> bool {
-    [PLAN, TIMEZONE, BILLING_DAY, THRESHOLDS, LOCALE].contains(&field) || field.starts_with(LIMIT_PREFIX)
+    [PLAN, TIMEZONE, BILLING_DAY, BILLING_MONTH, THRESHOLDS, LOCALE].contains(&field) || field.starts_with(LIMIT_PREFIX)
 }
 
 /// `limit:<metric>`.
@@ -244,13 +254,14 @@ mod tests {
         /// Formatted fields parse to the same record.
         #[test]
         fn fields_round_trip(plan in proptest::option::of("[a-z]{1,9}"), limit in 1..=crate::types::units::UNITS_MAX,
-                             window in 0..4_usize, billing_day in 1..=31_u8,
+                             window in 0..Window::ALL.len(), day in 1..=31_u8, month in 1..=12_u8,
                              percents in proptest::collection::btree_set(1_u16..=1000, 1..6)) {
             let record = SubjectRecord {
                 plan,
                 timezone: Some("Asia/Ho_Chi_Minh".to_owned()),
                 limits: [(Metric::default(), format!("{limit}/{}", Window::ALL[window]).parse().expect("in range"))].into(),
-                billing_day: BillingDay::new(billing_day),
+                billing_day: BillingDay::new(day),
+                billing_month: BillingMonth::new(month),
                 thresholds: Some(percents.into_iter().filter_map(Percent::new).collect()),
                 locale: Locale::parse("vi-VN").ok(),
             };

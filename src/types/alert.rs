@@ -79,10 +79,10 @@ pub struct Alert {
     pub plan: String,
     /// The subject's time zone, an IANA name.
     pub timezone: String,
-    /// When the period ends and the count restarts.
-    #[serde(rename = "resets_at", with = "rfc3339")]
-    #[schemars(with = "Rfc3339")]
-    pub resets_at_ms: UnixMs,
+    /// When the period ends and the count restarts; null for a total.
+    #[serde(rename = "resets_at", with = "rfc3339::option")]
+    #[schemars(with = "Option<Rfc3339>")]
+    pub resets_at_ms: Option<UnixMs>,
     /// The count before the commit that raised the alert, units.
     pub used_before: u64,
     /// The count after the commit that raised the alert, units.

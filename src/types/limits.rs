@@ -151,12 +151,13 @@ impl JsonSchema for Limits {
     /// The schema accepts more forms than the output uses.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let units = generator.subschema_for::<Units>();
+        let windows = Window::ALL.map(Window::as_str).join("|");
         let list = |items: Schema| json_schema!({"type": "array", "minItems": 1, "maxItems": Window::ALL.len(), "items": items});
         if generator.contract().is_serialize() {
-            let limits = list(json_schema!({"type": "string", "pattern": "^[0-9]+/(hour|day|week|month)$"}));
+            let limits = list(json_schema!({"type": "string", "pattern": format!("^[0-9]+/({windows})$")}));
             return json_schema!({"oneOf": [units, limits]});
         }
-        let limit = json_schema!({"type": "string", "pattern": "^[0-9]+(/(hour|day|week|month))?$"});
+        let limit = json_schema!({"type": "string", "pattern": format!("^[0-9]+(/({windows}))?$")});
         let limits = list(json_schema!({"oneOf": [units, limit]}));
         let text = "One limit or several, separated by spaces: `600/hour 5000/day`.";
         json_schema!({"oneOf": [units, {"type": "string", "description": text}, limits]})
@@ -273,12 +274,12 @@ mod tests {
             ("-5/day", "1 to 9007199254740991"),
             ("/day", "1 to 9007199254740991"),
             ("9007199254740992/month", "1 to 9007199254740991"),
-            ("600/", "use hour, day, week or month"),
-            ("600/hours", "use hour, day, week or month"),
-            ("600/1h", "use hour, day, week or month"),
-            ("600/hour/day", "use hour, day, week or month"),
+            ("600/", "use hour, day, week, month, quarter, year or total"),
+            ("600/hours", "use hour, day, week, month, quarter, year or total"),
+            ("600/1h", "use hour, day, week, month, quarter, year or total"),
+            ("600/hour/day", "use hour, day, week, month, quarter, year or total"),
             ("600 /hour", "1 to 9007199254740991"),
-            ("600/hour,5000/day", "use hour, day, week or month"),
+            ("600/hour,5000/day", "use hour, day, week, month, quarter, year or total"),
             ("5000 7/day", "5000/day and 7/day"),
             ("1/hour 2/day 1/hour", "1/hour and 1/hour"),
         ] {

@@ -5,7 +5,7 @@
 //! next: [`keys`], the only place that spells Redis keys.
 
 pub mod alert;
-pub mod billing_day;
+pub mod billing;
 mod bucket;
 pub mod channel;
 pub mod contact_filter;
@@ -45,7 +45,7 @@ pub mod units;
 pub mod window;
 
 pub use alert::{Alert, AlertId, AlertKey, RaisedRecord};
-pub use billing_day::BillingDay;
+pub use billing::{BillingDay, BillingMonth, BillingStart};
 pub use channel::{Channel, ContactChannel};
 pub use contact_filter::{ContactFilter, ContactFilterError};
 pub use contact_id::{ConsentId, ContactId};

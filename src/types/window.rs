@@ -1,4 +1,4 @@
-//! The window of a limit: an hour, a day, a week or a month.
+//! The window of a limit: from an hour to a year, or all time.
 
 use super::text_form::{parsed_text_enum, text_enum};
 
@@ -9,7 +9,7 @@ const DAY_S: u64 = 24 * HOUR_S;
 const FLAG_MARGIN_S: u64 = 6 * HOUR_S;
 
 text_enum! {
-    /// The window of a limit. Hours are in UTC; days, weeks and months are in the subject's time zone.
+    /// The window of a limit. Hours are in UTC, all others in the subject's time zone.
     pub enum Window {
         /// 60 minutes, in UTC.
         Hour = "hour",
@@ -19,25 +19,35 @@ text_enum! {
         Week = "week",
         /// A month in the subject's zone, from its billing day.
         Month = "month",
+        /// Three months in the subject's zone, from its billing day and counted from its billing month.
+        Quarter = "quarter",
+        /// A year in the subject's zone, from the billing day of its billing month.
+        Year = "year",
+        /// All time: the count never starts over.
+        Total = "total",
     }
 }
 
 parsed_text_enum!(Window, "a window");
 
 impl Window {
-    /// Length of the longest period without clock changes, seconds.
-    pub const fn longest_s(self) -> u64 {
-        match self {
+    /// Length of the longest period without clock changes, seconds; `None` for a total.
+    pub const fn longest_s(self) -> Option<u64> {
+        Some(match self {
             Self::Hour => HOUR_S,
             Self::Day => DAY_S,
             Self::Week => 7 * DAY_S,
             Self::Month => 31 * DAY_S,
-        }
+            Self::Quarter => 92 * DAY_S,
+            Self::Year => 366 * DAY_S,
+            Self::Total => return None,
+        })
     }
 
-    /// Lifetime of an alert's flag, seconds: the longest length of the window and 6 h; 30 h for a day.
-    pub const fn flag_ttl_s(self) -> u64 {
-        self.longest_s() + FLAG_MARGIN_S
+    /// Lifetime of an alert's flag, seconds: the longest length of the window and 6 h; 30 h for a day. `None` for a
+    /// total, whose flags live as long as the counter.
+    pub fn flag_ttl_s(self) -> Option<u64> {
+        self.longest_s().map(|longest_s| longest_s + FLAG_MARGIN_S)
     }
 }
 
@@ -47,21 +57,22 @@ mod tests {
 
     /// A misread window would make a limit of another length.
     #[test]
-    fn only_the_four_names_are_windows() {
+    fn only_the_names_of_windows_are_windows() {
         for window in Window::ALL {
             assert_eq!(window.as_str().parse(), Ok(window));
         }
-        for bad in ["", "Hour", "hours", "h", "1h", " day", "daily", "year", "minute"] {
+        for bad in ["", "Hour", "hours", "h", "1h", " day", "daily", "yearly", "all", "minute"] {
             let error = bad.parse::<Window>().expect_err(bad).to_string();
-            assert!(error.ends_with("use hour, day, week or month"), "{error}");
+            assert!(error.ends_with("use hour, day, week, month, quarter, year or total"), "{error}");
         }
     }
 
     /// A flag that expires before its period ends would let an alert be raised twice.
     #[test]
     fn flags_outlive_their_window_by_six_hours() {
-        let hours = Window::ALL.map(|window| window.flag_ttl_s() / 3600);
-        assert_eq!(hours, [7, 30, 7 * 24 + 6, 31 * 24 + 6]);
+        let hours = Window::ALL.map(|window| window.flag_ttl_s().map(|ttl_s| ttl_s / 3600));
+        let bounded = [7, 30, 7 * 24 + 6, 31 * 24 + 6, 92 * 24 + 6, 366 * 24 + 6].map(Some);
+        assert_eq!((&hours[..6], hours[6]), (&bounded[..], None));
         assert!(Window::ALL.is_sorted());
     }
 }

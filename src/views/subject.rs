@@ -13,7 +13,7 @@ use crate::redis_client::Partition;
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
-use crate::types::{BillingDay, Limits, Locale, Metric, Mute, Percent, Subject, UnixMs};
+use crate::types::{BillingDay, BillingMonth, BillingStart, Limits, Locale, Metric, Mute, Percent, Subject, UnixMs};
 use crate::zones::Zone;
 
 /// Reads the hash of a subject; no fields where nothing is set.
@@ -33,6 +33,8 @@ pub struct SubjectView {
     pub timezone: Option<String>,
     /// The day of the month on which its months begin.
     pub billing_day: Option<BillingDay>,
+    /// The month in which its years begin, and from which its quarters are counted.
+    pub billing_month: Option<BillingMonth>,
     /// Those of a metric replace all that the plan has for it. A number is a limit a day.
     pub limits: BTreeMap<Metric, Limits>,
     /// Percentages that replace the plan's, ascending.
@@ -76,12 +78,13 @@ impl SubjectView {
         unreadable.extend(faults.map(|(contact, fault)| of_contacts(format!("{}: {fault}", contact.id))));
         let contacts = contacts.iter().map(|contact| masked_contact(contact).shown_at(now)).collect();
         let SubjectMutes { subject: mute, metrics: metric_mutes } = mutes;
-        let SubjectRecord { plan, timezone, billing_day, limits, thresholds, locale } = record;
+        let SubjectRecord { plan, timezone, billing_day, billing_month, limits, thresholds, locale } = record;
         Self {
             subject: escaped_bytes(subject),
             plan,
             timezone,
             billing_day,
+            billing_month,
             limits,
             thresholds,
             locale,
@@ -109,10 +112,10 @@ impl SubjectView {
 pub struct SubjectSettings {
     /// The plan's name, also of one that is not configured.
     pub plan: String,
-    /// The zone of its days, weeks and months.
+    /// The zone of its days and longer periods.
     pub zone: Zone,
-    /// The day of the month on which its months begin.
-    pub billing_day: BillingDay,
+    /// The date on which its months, quarters and years begin.
+    pub billing: BillingStart,
     pub limits: BTreeMap<Metric, Limits>,
     pub unreadable: Vec<FieldError>,
 }
@@ -130,20 +133,26 @@ impl SubjectSettings {
             limits = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value))).record.limits;
         }
         limits.retain(|metric, _| !is_unreadable(&limit_field(metric)));
-        Self { plan, zone: profile.zone(), billing_day: profile.billing_day(), limits, unreadable }
+        Self { plan, zone: profile.zone(), billing: profile.billing(), limits, unreadable }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subjects::RefuseAt;
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
 
     fn settings(pairs: &[(&str, &str)]) -> (SubjectSettings, usize) {
         let limits = [("requests", "600/hour 5000"), ("tokens", "9")];
         let limits = limits.map(|(metric, limits)| (metric.parse().expect("legal"), limits.parse().expect("legal")));
-        let plan = PlanConfig { limits: limits.into(), thresholds: Vec::new(), rate: RateConfig::default() };
+        let plan = PlanConfig {
+            limits: limits.into(),
+            thresholds: Vec::new(),
+            refuse_at: RefuseAt::default(),
+            rate: RateConfig::default(),
+        };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<SubjectField> =
             pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();

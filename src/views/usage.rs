@@ -24,7 +24,7 @@ pub struct UsageView {
     pub subject: Subject,
     /// The plan, today.
     pub plan: String,
-    /// An IANA time zone: that of the subject's days, weeks and months, today.
+    /// An IANA time zone: that of the subject's days and longer periods, today.
     pub timezone: &'static str,
     /// Each metric that the subject used or has a limit of.
     pub metrics: Vec<MetricUsageView>,
@@ -39,7 +39,7 @@ pub struct UsageView {
 pub struct MetricUsageView {
     pub metric: Metric,
     /// Each window in which it is counted, the shortest first.
-    #[schemars(length(min = 1, max = 4))]
+    #[schemars(length(min = 1, max = Window::ALL.len()))]
     pub windows: Vec<WindowUsageView>,
 }
 
@@ -48,9 +48,10 @@ pub struct MetricUsageView {
 pub struct WindowUsageView {
     pub window: Window,
     pub period: Period,
-    pub starts_at: Rfc3339,
-    /// When it ends, and the count begins again.
-    pub resets_at: Rfc3339,
+    /// Null for a total.
+    pub starts_at: Option<Rfc3339>,
+    /// When it ends, and the count begins again; null for a total.
+    pub resets_at: Option<Rfc3339>,
     /// Units committed; null where that is not kept any more.
     pub used: Option<u64>,
     /// Units; null where there is none.
@@ -80,7 +81,7 @@ pub enum LimitSource {
 pub struct UsageRequest {
     pub subject: Subject,
     pub settings: SubjectSettings,
-    /// The day, with the week and the month that contain it; `None` for the present periods.
+    /// The day, with the longer periods that contain it; `None` for the present periods.
     pub day: Option<Day>,
     pub now: UnixMs,
     /// How long after the end of its day an event may arrive (`stream.late_max`). Until then no period is closed.
@@ -114,16 +115,16 @@ pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<O
 
 /// The present periods of the subject, or those that contain a whole day.
 fn periods(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<BTreeMap<Window, PeriodSpan>> {
-    let SubjectSettings { zone, billing_day, .. } = *settings;
+    let SubjectSettings { zone, billing, .. } = *settings;
     let today = DaySpan::containing(zone, now)?;
     let day = match day {
         Some(day) if day != today.day => Some(DaySpan::for_day(zone, day)?),
         _ => None,
     };
     let containing = |window| match (window, day) {
-        (window, None) => PeriodSpan::containing(window, zone, billing_day, now),
+        (window, None) => PeriodSpan::containing(window, zone, billing, now),
         (Window::Day, Some(day)) => Some(day.into()),
-        (window, Some(day)) => PeriodSpan::containing(window, zone, billing_day, day.start),
+        (window, Some(day)) => PeriodSpan::containing(window, zone, billing, day.start),
     };
     let windows = Window::ALL.into_iter().filter(|window| day.is_none() || *window != Window::Hour);
     windows.map(|window| Some((window, containing(window)?))).collect()
@@ -155,8 +156,8 @@ impl JudgedAt<'_> {
         Some(WindowUsageView {
             window: period.window(),
             period,
-            starts_at: Rfc3339(start),
-            resets_at: Rfc3339(end),
+            starts_at: span.resets_at().map(|_| Rfc3339(start)),
+            resets_at: span.resets_at().map(Rfc3339),
             used,
             limit: limit.map(|(limit, _)| limit),
             limit_from: limit.filter(|_| over).map(|(_, from)| from),

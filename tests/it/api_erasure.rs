@@ -88,7 +88,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     let contacts = json!([{"channel": "webhook", "url": "http://127.0.0.1:1/hook", "secret": secret}]).to_string();
     for subject in [GONE, OTHER] {
         usage.count(subject, "images", past, 5).await;
-        usage.set(subject, &[("limit:requests", "10/hour 100/day"), ("contacts", &contacts)]).await;
+        usage.set(subject, &[("limit:requests", "10/hour 100/day 100/year 10/total"), ("contacts", &contacts)]).await;
     }
     let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90 });
     archiver.after_commit(past);
@@ -131,11 +131,12 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         let reply = usage.client.query::<Option<u64>>(redis::cmd("HGET").arg(usage.keys.totals()).arg(name)).await;
         reply.expect("redis answers").unwrap_or(0)
     };
-    // Each subject has a delivery of the hour's alert (the email contacts are not verified yet), and two emails arrive.
+    // Each subject has a delivery of the hour's alert and one of the total's (the email contacts are not verified yet),
+    // and two emails arrive.
     eventually("all of it is there", || async {
         let codes: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("quota_verify_code:*")).await.expect("keys");
         let is_there = total("delivered").await == 4 && total("refused").await == 2 && codes.len() == 4;
-        (is_there && total("made").await == 6).then_some(())
+        (is_there && total("made").await == 8).then_some(())
     })
     .await;
     for contact in not_confirmed {
@@ -159,8 +160,8 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     let erased = api.send("DELETE", &path, &[], "").await;
     assert_eq!(erased.status, 200, "{}", erased.text);
     let counts = json!({
-        "settings": 2, "counters": 3, "alerts": 1, "flags": 1, "history": 1, "refused": 1, "undelivered_alerts": 0,
-        "deliveries": 3, "pending_deliveries": 1, "verification_codes": 2, "verification_links": 2, "limiters": 1,
+        "settings": 2, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "refused": 1, "undelivered_alerts": 0,
+        "deliveries": 4, "pending_deliveries": 2, "verification_codes": 2, "verification_links": 2, "limiters": 1,
     });
     assert_eq!(erased.json(), json!({"subject": GONE, "removed": counts}));
     let after = stored(&usage.client).await;
@@ -177,7 +178,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     };
     assert_eq!(of_other(&after), of_other(&before));
     let sums = totals(&usage.client, &usage.keys).await.expect("redis answers");
-    assert_eq!((sums.pending, total("cancelled").await), (1, 1), "one of the other's deliveries is pending");
+    assert_eq!((sums.pending, total("cancelled").await), (2, 2), "two of the other's deliveries are pending");
 
     api.get(&path).await.expect_problem(404, "nothing is set for subject");
     let again = api.send("DELETE", &path, &[], "").await.json();
@@ -185,7 +186,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     // Later usage is counted and alerted as if there had been none before.
     usage.set(GONE, &[("limit:requests", "10/hour")]).await;
     emit(&usage, &["subject", GONE, "units", "8", "id", "2"]).await;
-    eventually("the alert is raised again", || async { (total("raised").await == 3).then_some(()) }).await;
+    eventually("the alert is raised again", || async { (total("raised").await == 5).then_some(()) }).await;
     daemon.drain().await;
 }
 
@@ -292,9 +293,10 @@ async fn settings_are_replaced_and_contacts_stay() {
         (json!({"timezone": "Mars/Base"}), "timezone: \"Mars/Base\" is not an IANA time zone"),
         (json!({"billing_day": 0}), "billing_day: invalid value: 0, expected a day of the month, 1 to 31"),
         (json!({"billing_day": 300}), "billing_day: invalid value: 300, expected a day of the month, 1 to 31"),
+        (json!({"billing_month": 13}), "billing_month: invalid value: 13, expected a month of the year, 1 to 12"),
         (json!({"limits": "5000"}), "limits: invalid type: string \"5000\", expected an object"),
         (json!({"thresholds": "80"}), "thresholds: invalid type: string \"80\", expected a list"),
-        (json!({"limits": {"requests": "5/year"}}), "limits.requests: "),
+        (json!({"limits": {"requests": "5/decade"}}), "limits.requests: "),
         (json!({"limits": {"requests": ["5/day", 6]}}), "two limits for the same window"),
         (json!({"limits": {"a b": 5}}), "limits"),
         (json!({"thresholds": [80, 80]}), "thresholds: 80 is listed twice"),

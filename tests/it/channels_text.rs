@@ -26,7 +26,7 @@ fn exceeded() -> Alert {
         used: 1_234_567,
         plan: "pro".to_owned(),
         timezone: "Asia/Ho_Chi_Minh".to_owned(),
-        resets_at_ms: UnixMs(1_795_280_400_000),
+        resets_at_ms: Some(UnixMs(1_795_280_400_000)),
         ..alert()
     }
 }
@@ -63,7 +63,7 @@ fn the_webhook_body_is_the_documented_one() {
 /// A day whose end is not a whole second (none is known, but zones are data) keeps its fraction.
 #[test]
 fn a_fraction_in_resets_at_is_kept() {
-    let odd = Alert { resets_at_ms: UnixMs(1_795_305_600_500), ..alert() };
+    let odd = Alert { resets_at_ms: Some(UnixMs(1_795_305_600_500)), ..alert() };
     assert!(standard_body(&odd, AlertPurpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
 }
 
@@ -85,10 +85,16 @@ fn an_exceeded_quota_reads_well() {
 #[test]
 fn every_window_reads_well() {
     let mut read = Table::default();
-    for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
+    for limit in ["600/hour", "5000/day", "100/week", "100000/month", "300000/quarter", "1000000/year", "5000000/total"]
+    {
         let limit: WindowLimit = limit.parse().expect("a limit");
         let billing_day = BillingDay::new(15).expect("in range");
-        let sample = Sample { limit, billing_day, zone: "Asia/Kolkata".parse().expect("a zone"), ..Sample::example() };
+        let sample = Sample {
+            limit,
+            billing: billing_day.into(),
+            zone: "Asia/Kolkata".parse().expect("a zone"),
+            ..Sample::example()
+        };
         let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
         let mail = render(&alert, AlertPurpose::Alert);
         read.add(format!("{limit}: subject"), &mail.subject_line);
@@ -121,7 +127,7 @@ fn mails_in_vietnamese_read_well() {
     };
     let of = |limit: &str, percent| {
         let limit: WindowLimit = limit.parse().expect("a limit");
-        let sample = Sample { limit, billing_day: BillingDay::new(15).expect("in range"), ..in_vietnam.clone() };
+        let sample = Sample { limit, billing: BillingDay::new(15).expect("in range").into(), ..in_vietnam.clone() };
         sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
     };
     let mut read = parts(&render(&of("5000/day", 80), AlertPurpose::Alert));
@@ -130,6 +136,10 @@ fn mails_in_vietnamese_read_well() {
         ("exceeded in a week", of("1000000/week", 120), AlertPurpose::Alert),
         ("a warning of a jump over the limit", Alert { used: 6000, ..of("5000/day", 80) }, AlertPurpose::Alert),
         ("a copy of a month", of("100000/month", 80), AlertPurpose::Copy),
+        ("a quarter", of("300000/quarter", 80), AlertPurpose::Alert),
+        ("a year", of("1000000/year", 100), AlertPurpose::Alert),
+        ("a total", of("5000000/total", 80), AlertPurpose::Alert),
+        ("all of a total", of("5000000/total", 100), AlertPurpose::Copy),
         ("a test", of("5000/day", 80), AlertPurpose::Test),
     ] {
         let mail = render(&alert, purpose);

@@ -28,16 +28,17 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     assert_eq!(json, [json!({"subject": "alice", "metric": null, "mute": mute})]);
     run(&server, "subject set alice --plan free --email a@b.test").expect_done();
     insta::assert_snapshot!(run(&server, "subject show alice").told(), @"
-    subject      alice
-    plan         free
-    timezone     -
-    billing day  -
-    limits       -
-    thresholds   -
-    locale       -
-    contact      c_ab39b01901a28f91 email a@b.test (muted until 2100-01-01T00:00:00.000Z: office)
-    mute         the subject is muted: moving
-    mute         metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z
+    subject        alice
+    plan           free
+    timezone       -
+    billing day    -
+    billing month  -
+    limits         -
+    thresholds     -
+    locale         -
+    contact        c_ab39b01901a28f91 email a@b.test (muted until 2100-01-01T00:00:00.000Z: office)
+    mute           the subject is muted: moving
+    mute           metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z
     exit 0
     ");
     insta::assert_snapshot!(run(&server, "subject list").told(), @"

@@ -77,21 +77,23 @@ fn set_writes_the_documented_fields() {
 #[test]
 fn set_writes_the_limits_of_every_window() {
     let server = RedisServer::start();
-    let options = ["--limit", "requests=5000/day", "--limit", "requests=600/hour", "--limit", "tokens=9/month"];
-    subject(&server, &[&["set", "alice", "--billing-day", "15"], &options[..]].concat()).expect_done();
+    let options = ["--limit", "requests=5000/day", "--limit", "requests=600/hour", "--limit", "tokens=9/year"];
+    let billing = ["set", "alice", "--billing-day", "15", "--billing-month", "4"];
+    subject(&server, &[&billing, &options[..]].concat()).expect_done();
     let fields = hash(&server, "alice");
-    assert_eq!((fields["limit:requests"].as_str(), fields["limit:tokens"].as_str()), ("600/hour 5000/day", "9/month"));
-    assert_eq!((fields["billing_day"].as_str(), fields.len()), ("15", 3));
+    assert_eq!((fields["limit:requests"].as_str(), fields["limit:tokens"].as_str()), ("600/hour 5000/day", "9/year"));
+    assert_eq!((fields["billing_day"].as_str(), fields["billing_month"].as_str(), fields.len()), ("15", "4", 4));
     let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
-    assert_eq!(shown["limits"], json!({"requests": ["600/hour", "5000/day"], "tokens": ["9/month"]}));
-    assert_eq!(shown["billing_day"], json!(15));
+    assert_eq!(shown["limits"], json!({"requests": ["600/hour", "5000/day"], "tokens": ["9/year"]}));
+    assert_eq!((&shown["billing_day"], &shown["billing_month"]), (&json!(15), &json!(4)));
     let shown = subject(&server, &["show", "alice"]).expect_done();
-    assert!(shown.contains("billing day  15\n"), "{shown}");
-    assert!(shown.contains("requests=600/hour requests=5000/day tokens=9/month\n"), "{shown}");
+    assert!(shown.contains("billing day    15\nbilling month  4\n"), "{shown}");
+    assert!(shown.contains("requests=600/hour requests=5000/day tokens=9/year\n"), "{shown}");
 
     let both = subject(&server, &["set", "alice", "--limit", "tokens=none", "--limit", "tokens=7"]);
     assert!(both.code == 2 && both.stderr.contains("none stands beside another limit"), "{}", both.told());
-    let clear = ["--clear", "billing-day", "--limit", "requests=100/week 7/month", "--limit", "tokens=none"];
+    let clear =
+        ["--clear", "billing-day,billing-month", "--limit", "requests=100/week 7/month", "--limit", "tokens=none"];
     let clear = [&clear[..], &["--limit", "tokens=none"]].concat();
     let warned = subject(&server, &[&["set", "alice"], &clear[..]].concat());
     let warning =
@@ -112,7 +114,7 @@ fn set_takes_a_locale() {
     assert!(!done.stderr.contains("warning"), "{}", done.stderr);
     assert_eq!(hash(&server, "alice"), [("locale".to_owned(), "vi-VN".to_owned())].into());
     let shown = subject(&server, &["show", "alice"]).expect_done();
-    assert!(shown.contains("locale       vi-VN\n"), "{shown}");
+    assert!(shown.contains("locale         vi-VN\n"), "{shown}");
     assert_eq!(subject(&server, &["show", "alice", "--json"]).expect_json().remove(0)["locale"], "vi-VN");
     let warned = set(&server, "alice", "--locale ja");
     assert!(
@@ -462,8 +464,8 @@ fn show_prints_the_documented_fields_without_secrets() {
     set(&server, "alice", &format!("{options} {SECRET}")).expect_done();
     let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
     let expected = json!({
-        "subject": "alice", "plan": "free", "timezone": null, "billing_day": null, "limits": {"requests": 5}, "thresholds": [50],
-        "locale": null,
+        "subject": "alice", "plan": "free", "timezone": null, "billing_day": null, "billing_month": null,
+        "limits": {"requests": 5}, "thresholds": [50], "locale": null,
         "contacts": [
             {"id": shown["contacts"][0]["id"], "channel": "email", "address": "a@b.test"},
             {"id": shown["contacts"][1]["id"], "channel": "webhook", "url": "https://x.test/h", "secret": "***"},

@@ -96,15 +96,18 @@ fn many_json_lines_are_imported_from_stdin() {
 fn windows_and_billing_days_are_imported() {
     let server = RedisServer::start();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let csv = "subject,billing_day,limit:requests\nalice,15,5000/day 600/hour\nbob,32,\ncarol,0,\ndave,,7/hour 7/hour\nerin,31,\n";
+    let csv = "subject,billing_day,billing_month,limit:requests\nalice,15,4,5000/day 600/hour\nbob,32,,\ncarol,0,,\n\
+               dave,,,7/hour 7/hour\nerin,31,,\nfrank,,13,\n";
     let finished = import(&server, folder.path(), csv, &[]).run();
     assert_eq!(field(&server, "alice", "limit:requests").as_deref(), Some("600/hour 5000/day"));
     assert_eq!(field(&server, "alice", "billing_day").as_deref(), Some("15"));
+    assert_eq!(field(&server, "alice", "billing_month").as_deref(), Some("4"));
     assert_eq!(field(&server, "erin", "billing_day").as_deref(), Some("31"));
     for (line, why) in [
         (3, "billing_day: \"32\": a billing day is a day of the month, 1 to 31"),
         (4, "billing_day: \"0\": a billing day is a day of the month, 1 to 31"),
         (5, "limit:requests: two limits for the same window, 7/hour and 7/hour: a window has one"),
+        (7, "billing_month: \"13\": a billing month is a month of the year, 1 to 12"),
     ] {
         assert!(finished.stderr.contains(&format!("line {line}: {why}")), "{}", finished.stderr);
     }

@@ -30,11 +30,14 @@ fn raised(period: Period, percent: u16, limit: u64, raised_at_ms: UnixMs) -> Ale
 fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\dZ", "YYYY-MM-DDTHHZ");
-    settings.add_filter(r"\d{4}-\d\d-\d\dM", "YYYY-MM-DDM");
+    settings.add_filter(r"\d{4}-\d\d-\d\d([MQY])", "YYYY-MM-DD$1");
     settings.add_filter(r"\d{4}-\d\d-\d\d", "YYYY-MM-DD");
     settings.add_filter(r"\d{4}-W\d\d", "YYYY-Www");
     settings.add_filter(r"\d{4}-\d\d\b", "YYYY-MM");
     settings.add_filter(r"in \d+[smhd] *", "in N    ");
+    // The widths depend on how far away the end of the year is.
+    settings.add_filter(r"RESETS +", "RESETS  ");
+    settings.add_filter(r"(all .*%) +- +-", "$1  -  -");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
@@ -42,21 +45,24 @@ fn snapshot(name: &str, text: impl Display) {
 #[tokio::test]
 async fn each_window_with_a_limit_is_shown() {
     let usage = RecordedUsage::start();
-    let limits = "600/hour 5000/day 20000/week 100000/month";
-    usage.set("alice", &[("timezone", "Asia/Tokyo"), ("billing_day", "15"), ("limit:requests", limits)]).await;
+    let limits = "600/hour 5000/day 20000/week 100000/month 300000/quarter 500000/year 900000/total";
+    let settings =
+        [("timezone", "Asia/Tokyo"), ("billing_day", "15"), ("billing_month", "3"), ("limit:requests", limits)];
+    usage.set("alice", &settings).await;
     let expected_of = |span: &PeriodSpan, used: u64, limit: u64, percent: f64, alerts: &[&Alert]| {
         json!({
             "window": span.period.window(), "period": span.period,
-            "starts_at": span.start.to_string(), "resets_at": span.end.to_string(),
+            "starts_at": span.resets_at().map(|_| span.start.to_string()),
+            "resets_at": span.resets_at().map(|end| end.to_string()),
             "used": used, "limit": limit, "used_percent": percent,
             "alerts": alerts,
         })
     };
     // An hour may end meanwhile.
     loop {
-        let periods = usage.periods("Asia/Tokyo", 15).await;
-        let [hour, day, week, month] = &periods;
-        for (span, used) in periods.iter().zip([480, 4999, 7, 0]) {
+        let periods = usage.billed_periods("Asia/Tokyo", 3, 15).await;
+        let [hour, day, week, month, quarter, year, total] = &periods;
+        for (span, used) in periods.iter().zip([480, 4999, 7, 0, 8, 9, 10]) {
             usage.count("alice", "requests", span.period, used).await;
             // Another subject whose name ends with hers: its counts and alerts must not be shown.
             usage.count("x:alice", "requests", span.period, 99).await;
@@ -69,7 +75,7 @@ async fn each_window_with_a_limit_is_shown() {
         }
         let (shown, told) = (shown(&usage, "alice"), run(&usage, "usage alice").told());
         let on_terminal = quotabell(["usage", "alice"]).redis(&usage.server.url()).print_on_terminal();
-        if usage.periods("Asia/Tokyo", 15).await != periods {
+        if usage.billed_periods("Asia/Tokyo", 3, 15).await != periods {
             continue;
         }
         let expected = json!({
@@ -79,11 +85,16 @@ async fn each_window_with_a_limit_is_shown() {
                 expected_of(day, 4999, 5000, 99.9, &[]),
                 expected_of(week, 7, 20_000, 0.0, &[]),
                 expected_of(month, 0, 100_000, 0.0, &[]),
+                expected_of(quarter, 8, 300_000, 0.0, &[]),
+                expected_of(year, 9, 500_000, 0.0, &[]),
+                expected_of(total, 10, 900_000, 0.0, &[]),
             ]}],
         });
         assert_eq!(shown, expected);
         snapshot("windows", told);
-        assert!(on_terminal.lines().all(|line| line.chars().count() <= 80), "{on_terminal}");
+        let bold = ["\u{1b}[1m", "\u{1b}[0m"];
+        let shown = bold.into_iter().fold(on_terminal.clone(), |text, code| text.replace(code, ""));
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{on_terminal}");
         break;
     }
 }
@@ -95,7 +106,7 @@ async fn windows_without_a_limit_are_shown_where_they_say_something() {
     usage.set("alice", &[("limit:requests", "100/month")]).await;
     loop {
         let periods = usage.periods("UTC", 1).await;
-        let [hour, day, week, month] = &periods;
+        let [hour, day, week, month, ..] = &periods;
         for span in [hour, day, week] {
             usage.count("alice", "requests", span.period, 5).await;
         }
@@ -239,22 +250,31 @@ async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
     assert_eq!((&requests["limit"], requests.get("limit_from")), (&json!(20_000), None), "today's limit holds");
 }
 
-/// A past day is in one week and one month of its subject, and in no single hour.
+/// A past day is in one period of each longer window of its subject, and in no single hour.
 #[tokio::test]
-async fn a_past_day_is_shown_with_its_week_and_its_month() {
+async fn a_past_day_is_shown_with_the_periods_that_contain_it() {
     let usage = RecordedUsage::start();
-    usage.set("alice", &[("billing_day", "31"), ("limit:requests", "6/hour 50/day 200/week 1000/month")]).await;
+    usage
+        .set(
+            "alice",
+            &[
+                ("billing_day", "31"),
+                ("limit:requests", "6/hour 50/day 200/week 1000/month 3000/quarter 9000/year 99/total"),
+            ],
+        )
+        .await;
     let day = |text: &str| Day::parse(text).expect("a day");
     for (day, periods) in [
-        (day("2024-03-30"), ["2024-03-30", "2024-W13", "2024-02-29M"]),
-        (day("2024-03-31"), ["2024-03-31", "2024-W13", "2024-03-31M"]),
-        (day("2024-12-30"), ["2024-12-30", "2025-W01", "2024-11-30M"]),
+        (day("2024-03-30"), ["2024-03-30", "2024-W13", "2024-02-29M", "2024-01-31Q", "2024-01-31Y", "all"]),
+        (day("2024-04-30"), ["2024-04-30", "2024-W18", "2024-04-30M", "2024-04-30Q", "2024-01-31Y", "all"]),
+        (day("2025-01-30"), ["2025-01-30", "2025-W05", "2024-12-31M", "2024-10-31Q", "2024-01-31Y", "all"]),
     ] {
         usage.count("alice", "requests", Period::parse(periods[2]).expect("a period"), 40).await;
         let shown = shown(&usage, &format!("alice --day {day}"));
-        let told: Vec<(&str, &Value)> =
-            windows(&shown).iter().map(|window| (window["period"].as_str().expect("text"), &window["used"])).collect();
-        assert_eq!(told, [(periods[0], &Value::Null), (periods[1], &Value::Null), (periods[2], &json!(40))]);
+        let told = |name| windows(&shown).iter().map(|window| window[name].clone()).collect::<Vec<Value>>();
+        assert_eq!(told("period"), periods);
+        let [null, forty] = [Value::Null, json!(40)];
+        assert_eq!(told("used"), [null.clone(), null.clone(), forty, null.clone(), null, json!(0)]);
         let lengths: Vec<Window> = windows(&shown)
             .iter()
             .map(|window| serde_json::from_value(window["window"].clone()).expect("a window"))

@@ -151,6 +151,8 @@ wrong_files! {
     event_ids_that_are_not_remembered_are_an_error: "[stream]\nevent_ids_max = 0\n";
     /// More members than a sorted set may have: another limiter is named.
     a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
+    /// A share below the limit would refuse what the limit allows.
+    a_share_below_the_limit_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrefuse_at = 90\n";
     /// A number without a window.
     a_rate_without_a_window_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = 60 }\n";
     /// A window that nobody waits for.

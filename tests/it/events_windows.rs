@@ -20,15 +20,15 @@ async fn raised(partition: &Partition) -> BTreeSet<(String, String, u16)> {
     set
 }
 
-/// I1, I3, I7: an hour of UTC, a day, a week and a month of the subject's zone and billing day count the same events,
-/// and each alerts at its own limit; a late event counts in each of its periods while its day still accepts it.
+/// I1, I3, I7: an hour of UTC, and the day and longer windows of the subject's zone and billing date count the same
+/// events, and each alerts at its own limit; a late event counts in each of its periods while its day still accepts it.
 #[tokio::test]
-async fn four_windows_count_and_alert_side_by_side() {
+async fn all_windows_count_and_alert_side_by_side() {
     let partition = Partition::without_worker();
-    let limits = "10/hour 20/day 40/week 26/month";
-    let settings = ["timezone", "Asia/Tokyo", "billing_day", "15", "limit:requests", limits];
+    let limits = "10/hour 20/day 40/week 26/month 26/quarter 26/year 41/total";
+    let settings = ["timezone", "Asia/Tokyo", "billing_day", "15", "billing_month", "11", "limit:requests", limits];
     partition.run::<u64>(&[&["HSET", "quota_subject:alice"], settings.as_slice()].concat()).await;
-    // In Tokyo the day begins at 15:00 UTC, and on 15 November so does the month.
+    // In Tokyo the day begins at 15:00 UTC, and on 15 November so do month, quarter and year.
     for (time, units) in [
         ("2023-11-14T14:30:00Z", "9"),
         ("2023-11-14T15:10:00Z", "7"),
@@ -53,6 +53,11 @@ async fn four_windows_count_and_alert_side_by_side() {
         ("2023-W46", Some(33)),
         ("2023-10-15M", Some(12)),
         ("2023-11-15M", Some(21)),
+        ("2023-08-15Q", Some(12)),
+        ("2023-11-15Q", Some(21)),
+        ("2022-11-15Y", Some(12)),
+        ("2023-11-15Y", Some(21)),
+        ("all", Some(33)),
     ] {
         assert_eq!(partition.count("alice", "requests", period(text)).await, units, "{text}");
     }
@@ -65,11 +70,14 @@ async fn four_windows_count_and_alert_side_by_side() {
         ("day", "2023-11-15", 100),
         ("week", "2023-W46", 80),
         ("month", "2023-11-15M", 80),
+        ("quarter", "2023-11-15Q", 80),
+        ("year", "2023-11-15Y", 80),
+        ("total", "all", 80),
     ];
     let expected: BTreeSet<_> = expected.into_iter().map(|(w, p, n)| (w.to_owned(), p.to_owned(), n)).collect();
     assert_eq!(raised(&partition).await, expected);
     assert_eq!(partition.refused().await.len(), 1, "the second late event");
-    let ends: Vec<UnixMs> = partition.facts().await.iter().map(|alert| alert.resets_at_ms).collect();
+    let ends: BTreeSet<Option<UnixMs>> = partition.facts().await.iter().map(|alert| alert.resets_at_ms).collect();
     let at = |text: &str| UnixMs(chrono::DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis());
     let resets = [
         "2023-11-14T15:00:00Z",
@@ -77,8 +85,10 @@ async fn four_windows_count_and_alert_side_by_side() {
         "2023-11-15T15:00:00Z",
         "2023-11-19T15:00:00Z",
         "2023-12-14T15:00:00Z",
+        "2024-02-14T15:00:00Z",
+        "2024-11-14T15:00:00Z",
     ];
-    assert_eq!(ends.into_iter().collect::<BTreeSet<_>>(), resets.map(at).into());
+    assert_eq!(ends, resets.into_iter().map(|text| Some(at(text))).chain([None]).collect());
 }
 
 /// A day is counted for every subject, other windows only if there is a limit, because each costs memory and time.
@@ -236,7 +246,7 @@ async fn an_alert_says_when_the_period_ends_in_the_zone_of_now() {
     partition.caught_up().await;
     let told = partition.facts().await;
     let alert = told.iter().find(|alert| alert.subject.as_str() == "alice").expect("80 % of 5000");
-    assert_eq!((alert.resets_at_ms, alert.timezone.as_str()), (span(to, now).end, to));
+    assert_eq!((alert.resets_at_ms, alert.timezone.as_str()), (Some(span(to, now).end), to));
 }
 
 /// Counters that expire too early would lose the start of a month; permanent keys would fill the server.
@@ -244,7 +254,14 @@ async fn an_alert_says_when_the_period_ends_in_the_zone_of_now() {
 async fn keys_live_as_long_as_their_window_needs() {
     const DAY_S: i64 = 86_400;
     let partition = Partition::without_worker();
-    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "5/hour 5/day 5/week 5/month"]).await;
+    partition
+        .run::<u64>(&[
+            "HSET",
+            "quota_subject:alice",
+            "limit:requests",
+            "5/hour 5/day 5/week 5/month 5/quarter 5/year 5/total",
+        ])
+        .await;
     partition.start_worker().await;
     partition.add(&[(b"subject", b"alice"), (b"units", b"5"), (b"id", b"1")]).await;
     partition.caught_up().await;
@@ -253,27 +270,38 @@ async fn keys_live_as_long_as_their_window_needs() {
         assert!((expected - 20..=expected).contains(&ttl_s), "{name} lives {ttl_s} s, not {expected}");
     };
     let told = partition.facts().await;
-    assert_eq!(told.len(), 8);
+    assert_eq!(told.len(), 2 * Window::ALL.len());
     let (bucket, metric) = (keys::bucket("alice"), "requests".parse().expect("legal"));
     for alert in &told {
+        let of_period = [
+            partition.keys.usage(&metric, alert.period, bucket),
+            partition.keys.raised(&metric, alert.period, bucket),
+            partition.keys.metrics(alert.period),
+            partition.keys.flag(&alert.key()),
+        ];
+        if alert.window == Window::Total {
+            for key in of_period {
+                assert_eq!(partition.run::<i64>(&["TTL", &key]).await, -1, "{key} lives as long as its subject");
+            }
+            continue;
+        }
         // Until 48 h after the period has ended everywhere, or 14 days.
         let ends_in = i64::try_from(alert.period.ends_everywhere().since(now).as_secs()).expect("small");
         let counter_s = (14 * DAY_S).max(ends_in + 2 * DAY_S);
         assert!(alert.window.as_str() != "month" || counter_s >= 14 * DAY_S);
-        for key in
-            [partition.keys.usage(&metric, alert.period, bucket), partition.keys.raised(&metric, alert.period, bucket)]
-        {
+        let [usage, raised, metrics, flag] = of_period;
+        for key in [usage, raised] {
             within(&key, partition.run(&["TTL", &key]).await, counter_s + 10 * i64::from(bucket));
         }
-        let metrics = partition.keys.metrics(alert.period);
         within(&metrics, partition.run(&["TTL", &metrics]).await, counter_s + 2_560);
         let flag_s = match alert.window.as_str() {
             "hour" => 7 * 3_600,
             "day" => 30 * 3_600,
             "week" => 7 * DAY_S + 6 * 3_600,
+            "quarter" => 92 * DAY_S + 6 * 3_600,
+            "year" => 366 * DAY_S + 6 * 3_600,
             _ => 31 * DAY_S + 6 * 3_600,
         };
-        let flag = partition.keys.flag(&alert.key());
         within(&flag, partition.run(&["TTL", &flag]).await, flag_s);
     }
     let ids: Vec<String> = partition.run(&["KEYS", "quota_seen:*"]).await;

@@ -12,9 +12,9 @@ use quotabell::redis_client::{ErrorKind, Partition, ServerClock, error_kind};
 use quotabell::subjects::Algorithm;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
-use quotabell::subjects::{Plans, Profile};
+use quotabell::subjects::{Plans, Profile, RefuseAt};
 use quotabell::types::units::UNITS_MAX;
-use quotabell::types::{EventId, Metric, PeriodSpan, Subject, Units, UnixMs, Window, keys};
+use quotabell::types::{BillingDay, EventId, Metric, Percent, PeriodSpan, Subject, Units, UnixMs, Window, keys};
 use quotabell_throttle::{Admission, STORED_KEY_BYTES_MAX};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
@@ -33,7 +33,12 @@ fn units(units: u64) -> Units {
 fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<&str>) -> Profile {
     let limits = limits.map(|limits| (Metric::default(), limits.parse().expect("limits"))).into_iter().collect();
     let rates = rate.map(|rate| (Metric::default(), rate.parse().expect("a rate"))).into_iter().collect();
-    let plan = PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig { algorithm, rates } };
+    let plan = PlanConfig {
+        limits,
+        thresholds: Vec::new(),
+        refuse_at: RefuseAt::default(),
+        rate: RateConfig { algorithm, rates },
+    };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
     let fields = [("timezone", zone), ("billing_day", "15")];
     Profile::read(&fields.map(|(name, value)| (name.into(), value.into())), &plans, None).0
@@ -50,7 +55,7 @@ fn day(judged: &CheckDecision) -> LimitStatus {
 
 /// The period of a subject in this zone.
 fn period(window: Window, zone: &str, at: UnixMs) -> PeriodSpan {
-    let billing_day = "15".parse().expect("a day");
+    let billing_day: BillingDay = "15".parse().expect("a day");
     PeriodSpan::containing(window, zone.parse().expect("a zone"), billing_day, at).expect("in range")
 }
 
@@ -213,7 +218,7 @@ async fn without_a_limit_everything_is_allowed() {
 
 fn plan_of_one() -> PlanConfig {
     let limits = [(Metric::default(), units(1).into())].into();
-    PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig::default() }
+    PlanConfig { limits, thresholds: Vec::new(), refuse_at: RefuseAt::default(), rate: RateConfig::default() }
 }
 
 /// A check of the wrong period would refuse a customer whose next period has just begun. The caller's clock must not
@@ -224,9 +229,12 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
     // The dates always differ: 25 hours are between them.
     for zone in ["Pacific/Kiritimati", "Pacific/Pago_Pago", "UTC"] {
         let who = subject(zone);
-        let profile = profile(zone, Some("100/hour 100/day 100/week 100/month"), Algorithm::Fixed, None);
+        // A total has one period, so no neighbor can be taken for it.
+        let windows = &Window::ALL[..Window::Total as usize];
+        let limits = "100/hour 100/day 100/week 100/month 100/quarter 100/year";
+        let profile = profile(zone, Some(limits), Algorithm::Fixed, None);
         let now = gate.now().await;
-        for window in Window::ALL {
+        for &window in windows {
             let current = period(window, zone, now);
             for (at, used) in [(current.start.plus(-1), 11), (now, 22), (current.end, 33)] {
                 gate.count_in(&who, period(window, zone, at), used).await;
@@ -236,8 +244,8 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
             gate.clock.set(now.0 + wrong_h * 3_600_000);
             let judged = gate.run(&question(&who, 1), &profile).await;
             let after = gate.now().await;
-            assert_eq!(judged.limits.len(), 4);
-            for (limit, window) in judged.limits.iter().zip(Window::ALL) {
+            assert_eq!(judged.limits.len(), windows.len());
+            for (limit, &window) in judged.limits.iter().zip(windows) {
                 // A period may end during the test.
                 let expected = if after < period(window, zone, now).end { (now, 22) } else { (after, 33) };
                 assert_eq!(
@@ -257,8 +265,13 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
 #[tokio::test]
 async fn each_window_refuses_by_its_own_count() {
     let gate = Gate::open();
-    let profile = profile("Asia/Tokyo", Some("10/hour 20/day 30/week 40/month"), Algorithm::Fixed, Some("5/1m"));
-    for (used_up, limit) in Window::ALL.into_iter().zip([10, 20, 30, 40]) {
+    let profile = profile(
+        "Asia/Tokyo",
+        Some("10/hour 20/day 30/week 40/month 50/quarter 60/year 70/total"),
+        Algorithm::Fixed,
+        Some("5/1m"),
+    );
+    for (used_up, limit) in Window::ALL.into_iter().zip([10, 20, 30, 40, 50, 60, 70]) {
         let who = subject(used_up.as_str());
         let now = gate.now().await;
         gate.count_in(&who, period(used_up, "Asia/Tokyo", now), limit).await;
@@ -275,12 +288,48 @@ async fn each_window_refuses_by_its_own_count() {
             .map(|limit| limit.period.window())
             .collect();
         assert_eq!((refusing, judged.longest_refusal()), (vec![used_up], Some(used_up)));
-        assert_eq!(judged.retry_after(), Some(limit_of(&judged, used_up).status.reset));
+        // No wait helps if a total is used up, so that a client that retries anyway may do it once an hour.
+        let total = used_up == Window::Total;
+        let wait = if total { Duration::from_secs(3600) } else { limit_of(&judged, used_up).status.reset };
+        assert_eq!((judged.retry_after(), judged.never_fits()), (Some(wait), total));
         assert_eq!(judged.rate.expect("a rate").remaining, 5, "nothing was taken");
-        assert!(!judged.never_fits());
     }
     // More than the smallest limit never fits, whatever the others have left.
     assert!(gate.run(&question(&subject("all"), 11), &profile).await.never_fits());
+}
+
+/// A soft limit must refuse at its own share, not at the quota, and one that never refuses must only alert.
+#[tokio::test]
+async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
+    let gate = Gate::open();
+    let judged = async |refuse_at, used, asked| {
+        let plan = PlanConfig {
+            limits: [(Metric::default(), units(10).into())].into(),
+            thresholds: Vec::new(),
+            refuse_at,
+            rate: RateConfig::default(),
+        };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
+        let who = subject(&format!("{refuse_at:?} {used}"));
+        let now = gate.now().await;
+        gate.count_in(&who, period(Window::Day, "UTC", now), used).await;
+        gate.run(&question(&who, asked), &Profile::of_unknown(&plans)).await
+    };
+    let at_150 = RefuseAt::Percent(Percent::new(150).expect("legal"));
+    for (refuse_at, used, asked, is_allowed) in [
+        (RefuseAt::default(), 9, 1, true),
+        (RefuseAt::default(), 10, 1, false),
+        (at_150, 10, 5, true),
+        (at_150, 11, 5, false),
+        (at_150, 15, 1, false),
+        (RefuseAt::Never, 1000, 1, true),
+    ] {
+        let judged = judged(refuse_at, used, asked).await;
+        assert_eq!(judged.is_allowed(), is_allowed, "{refuse_at:?}: {used} used, {asked} asked for");
+        assert_eq!((day(&judged).limit, day(&judged).remaining), (units(10), 10_u64.saturating_sub(used)));
+        assert!(!judged.never_fits());
+    }
+    assert!(judged(at_150, 0, 16).await.never_fits());
 }
 
 /// If the event can't be appended, the rate must not be taken: the caller proceeds or is refused unrecorded, and

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use quotabell::events::batch_builder::BatchBounds;
 use quotabell::ledger::{Batch, CommitReply};
+use quotabell::subjects::RefuseAt;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
@@ -57,7 +58,8 @@ struct SimulatedHistory<S> {
 fn plans() -> Plans {
     let limit: (Metric, _) = (Metric::default(), Units::new(FREE_LIMIT).expect("in range").into());
     let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
-    let plan = PlanConfig { limits: [limit].into(), thresholds, rate: RateConfig::default() };
+    let plan =
+        PlanConfig { limits: [limit].into(), thresholds, refuse_at: RefuseAt::default(), rate: RateConfig::default() };
     Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there")
 }
 

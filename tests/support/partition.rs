@@ -10,6 +10,7 @@ use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::ledger::history::HistoryConfig;
 use quotabell::redis_client::{RedisClient, RedisConfig, RedisEndpoint};
 use quotabell::subjects::Plans;
+use quotabell::subjects::RefuseAt;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
@@ -84,7 +85,12 @@ impl Partition {
         let limits =
             limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range").into()));
         let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
-        let plan = PlanConfig { limits: limits.into(), thresholds, rate: RateConfig::default() };
+        let plan = PlanConfig {
+            limits: limits.into(),
+            thresholds,
+            refuse_at: RefuseAt::default(),
+            rate: RateConfig::default(),
+        };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone() };
         let changes = ChangeFeed::default();

@@ -1,7 +1,9 @@
 //! Counters and alerts on their own server, written as commits write them.
 
 use quotabell::redis_client::RedisClient;
-use quotabell::types::{Alert, BillingDay, Keys, Metric, Period, PeriodSpan, RaisedRecord, UnixMs, Window, keys};
+use quotabell::types::{
+    Alert, BillingDay, BillingMonth, BillingStart, Keys, Metric, Period, PeriodSpan, RaisedRecord, UnixMs, Window, keys,
+};
 
 use super::redis_server::RedisServer;
 
@@ -23,10 +25,16 @@ impl RecordedUsage {
     }
 
     /// The current period of each window.
-    pub async fn periods(&self, zone: &str, billing_day: u8) -> [PeriodSpan; 4] {
-        let (zone, billing_day) = (zone.parse().expect("a zone"), BillingDay::new(billing_day).expect("a day"));
-        let now = self.now().await;
-        Window::ALL.map(|window| PeriodSpan::containing(window, zone, billing_day, now).expect("in range"))
+    pub async fn periods(&self, zone: &str, billing_day: u8) -> [PeriodSpan; Window::ALL.len()] {
+        self.billed_periods(zone, 1, billing_day).await
+    }
+
+    /// The same for a subject with this billing month and day.
+    pub async fn billed_periods(&self, zone: &str, month: u8, day: u8) -> [PeriodSpan; Window::ALL.len()] {
+        let zone = zone.parse().expect("a zone");
+        let (month, day) = (BillingMonth::new(month).expect("a month"), BillingDay::new(day).expect("a day"));
+        let (billing, now) = (BillingStart { month, day }, self.now().await);
+        Window::ALL.map(|window| PeriodSpan::containing(window, zone, billing, now).expect("in range"))
     }
 
     /// Sets fields of a subject.

@@ -34,6 +34,7 @@ pub struct Customer {
     /// Its own limits by metric; without one `requests` has the plan's limit.
     pub limits: BTreeMap<&'static str, Vec<Limit>>,
     pub billing_day: u32,
+    pub billing_month: u32,
     pub thresholds: Vec<u64>,
     /// Number of its contacts.
     pub contacts: usize,
@@ -114,6 +115,7 @@ impl Customer {
             zone: Tz::UTC,
             limits: BTreeMap::new(),
             billing_day: 1,
+            billing_month: 1,
             thresholds: vec![80, 100],
             contacts: 1,
             known: true,
@@ -123,11 +125,11 @@ impl Customer {
     /// Its settings as fields and values of its hash, without contacts.
     pub fn settings(&self) -> Vec<String> {
         let thresholds: Vec<String> = self.thresholds.iter().map(ToString::to_string).collect();
-        let billing_day = self.billing_day.to_string();
-        let mut words = vec!["timezone", self.zone.name(), "billing_day", &billing_day, "thresholds"];
-        let thresholds = thresholds.join(",");
-        words.push(&thresholds);
-        let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let (day, month) = (self.billing_day.to_string(), self.billing_month.to_string());
+        let zone = self.zone.name().to_owned();
+        let settings = [("timezone", zone), ("billing_day", day), ("billing_month", month)];
+        let settings = settings.into_iter().chain([("thresholds", thresholds.join(","))]);
+        let mut words: Vec<String> = settings.flat_map(|(name, value)| [name.to_owned(), value]).collect();
         for (metric, limits) in &self.limits {
             let limits: Vec<String> = limits.iter().map(|limit| format!("{}/{}", limit.units, limit.window)).collect();
             words.extend([format!("limit:{metric}"), limits.join(" ")]);
@@ -145,22 +147,37 @@ impl Customer {
         match window {
             "hour" => at.format("%Y-%m-%dT%HZ").to_string(),
             "week" => date.format("%G-W%V").to_string(),
-            "month" => {
-                let first = self.month_of(date);
-                if first.day() == 1 { first.format("%Y-%m").to_string() } else { format!("{first}M") }
+            "day" => date.to_string(),
+            "total" => "all".to_owned(),
+            _ => {
+                let (months, letter) = match window {
+                    "month" => (1, 'M'),
+                    "quarter" => (3, 'Q'),
+                    _ => (12, 'Y'),
+                };
+                let first = self.first_of(date, months);
+                match window {
+                    _ if first.day() != 1 || !first.month0().is_multiple_of(months) => format!("{first}{letter}"),
+                    "month" => first.format("%Y-%m").to_string(),
+                    "quarter" => format!("{}-Q{}", first.year(), first.month().div_ceil(3)),
+                    _ => first.format("%Y").to_string(),
+                }
             }
-            _ => date.to_string(),
         }
     }
 
-    /// The start date of a date's month.
-    fn month_of(&self, date: NaiveDate) -> NaiveDate {
+    /// The start date of a date's month, quarter or year.
+    fn first_of(&self, date: NaiveDate, months: u32) -> NaiveDate {
         let begins_in = |month: NaiveDate| {
             let last = month.with_day(1).expect("a first") + Months::new(1) - Days::new(1);
             last.with_day(self.billing_day.min(last.day())).expect("a day of the month")
         };
-        let this = begins_in(date);
-        if this <= date { this } else { begins_in(date - Months::new(1)) }
+        // Goes back month by month to one in which a period begins, and not after the date.
+        let mut month = date.with_day(1).expect("a first");
+        while !month.month().abs_diff(self.billing_month).is_multiple_of(months) || begins_in(month) > date {
+            month = month - Months::new(1);
+        }
+        begins_in(month)
     }
 }
 

@@ -234,11 +234,14 @@ fn customer(random: &mut StdRng, number: usize) -> Customer {
     let mut limits = BTreeMap::new();
     for metric in &METRICS[..2] {
         if random.random_bool(0.8) {
-            let windows: &[&str] = match random.random_range(0..8) {
+            let windows: &[&str] = match random.random_range(0..11) {
                 0 => &["hour", "day"],
                 1 => &["week"],
                 2 => &["day", "month"],
-                3 => &["hour", "day", "week", "month"],
+                3 => &["hour", "day", "week", "month", "quarter", "year", "total"],
+                4 => &["quarter"],
+                5 => &["day", "year"],
+                6 => &["total"],
                 _ => &["day"],
             };
             // Spread over orders of magnitude, so that alerts are raised during the whole run.
@@ -250,6 +253,6 @@ fn customer(random: &mut StdRng, number: usize) -> Customer {
     }
     let thresholds = if random.random_bool(0.3) { vec![33, 50, 100, 150] } else { vec![80, 100] };
     let contacts = [0, 1, 1, 1, 2, 2][random.random_range(0..6)];
-    let billing_day = random.random_range(1..=31);
-    Customer { limits, billing_day, zone, thresholds, contacts, ..Customer::plain(&subject) }
+    let (billing_day, billing_month) = (random.random_range(1..=31), random.random_range(1..=12));
+    Customer { limits, billing_day, billing_month, zone, thresholds, contacts, ..Customer::plain(&subject) }
 }

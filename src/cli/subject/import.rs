@@ -56,7 +56,7 @@ fn help() -> String {
     let contacts: Vec<String> = ContactColumns::names().collect();
     format!(
         "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
-    billing_day, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON line may name \
+    billing_day, billing_month, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON line may name \
     `limits` as the HTTP API does.
 Each line changes what it names, as `subject set` does: an empty cell \
     leaves its setting alone, `none` removes the limits of a metric.

@@ -20,7 +20,7 @@ use crate::subjects::SubjectRecord;
 use crate::subjects::record::{self, LIMIT_PREFIX, limit_warnings};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
-use crate::types::{BillingDay, Locale, Percent, Subject};
+use crate::types::{BillingDay, BillingMonth, Locale, Percent, Subject};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
@@ -37,6 +37,7 @@ Examples:
   quotabell subject set alice --limit requests=5000 --limit tokens=none
   quotabell subject set alice --limit requests=600/hour --limit requests=5000/day
   quotabell subject set alice --billing-day 15
+  quotabell subject set acme --limit spend=100000/year --billing-month 4
   quotabell subject set alice --threshold 50 --threshold 90
   quotabell subject set alice --email a@b.test --webhook https://example.com/hook
   quotabell subject set alice --email a@b.test --email-threshold all --email cto@b.test --email-threshold 100
@@ -53,7 +54,10 @@ pub struct SubjectSetArgs {
     /// The day of the month on which the subject's months begin, 1 to 31
     #[arg(long, value_name = "DAY")]
     pub billing_day: Option<BillingDay>,
-    /// Units of a metric in each hour, day, week or month, a day without a window; `none` removes its limits
+    /// The month in which the subject's years begin, and from which its quarters are counted, 1 to 12
+    #[arg(long, value_name = "MONTH")]
+    pub billing_month: Option<BillingMonth>,
+    /// Units of a metric in each hour, day, week, month, quarter, year or in total; `none` removes its limits
     #[arg(long = "limit", value_name = "METRIC=UNITS/WINDOW")]
     pub limits: Vec<String>,
     /// Percentage of a limit at which an alert is due, 1 to 1000
@@ -66,7 +70,7 @@ pub struct SubjectSetArgs {
     pub contacts: FilteredAddressArgs,
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
-    /// Remove contacts, limits, thresholds, billing-day, timezone, locale or plan
+    /// Remove contacts, limits, thresholds, billing-day, billing-month, timezone, locale or plan
     #[arg(long, value_parser = CLEARABLE, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
     pub clear: Vec<String>,
     #[command(flatten)]
@@ -74,7 +78,8 @@ pub struct SubjectSetArgs {
 }
 
 /// What `--clear` takes: `contacts`, `limits`, and fields with a hyphen for each underscore.
-const CLEARABLE: [&str; 7] = ["contacts", "limits", "thresholds", "billing-day", "timezone", "locale", "plan"];
+const CLEARABLE: [&str; 8] =
+    ["contacts", "limits", "thresholds", "billing-day", "billing-month", "timezone", "locale", "plan"];
 
 /// `--replace-all-contacts`, for commands that name contacts.
 #[derive(Debug, Clone, Copy, Args)]
@@ -159,9 +164,11 @@ const OPTIONS: &str = "`quotabell subject set --help` lists the options, with ex
 
 fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectChange> {
     let bad = |message: String| hint::usage(message, OPTIONS);
-    let SubjectSetArgs { subject, plan, timezone, billing_day, thresholds, locale, replaced, clear, .. } = args;
+    let SubjectSetArgs {
+        subject, plan, timezone, billing_day, billing_month, thresholds, locale, replaced, clear, ..
+    } = args;
     let thresholds = Some(thresholds).filter(|thresholds| !thresholds.is_empty());
-    let set = SubjectRecord { plan, timezone, billing_day, thresholds, locale, limits: BTreeMap::new() };
+    let set = SubjectRecord { plan, timezone, billing_day, billing_month, thresholds, locale, limits: BTreeMap::new() };
     let [clears_contacts, clears_limits] = ["contacts", "limits"].map(|what| clear.iter().any(|named| named == what));
     let others = if clears_limits { OtherSettings::ClearLimits } else { OtherSettings::Keep };
     let cleared = clear.iter().filter(|what| !["contacts", "limits"].contains(&what.as_str()));

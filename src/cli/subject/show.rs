@@ -123,6 +123,7 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         ("plan", or_dash(shown.plan.as_deref())),
         ("timezone", or_dash(shown.timezone.as_deref())),
         ("billing day", or_dash(shown.billing_day)),
+        ("billing month", or_dash(shown.billing_month)),
         ("limits", shown.limits()),
         ("thresholds", shown.thresholds()),
         ("locale", or_dash(shown.locale.as_ref())),

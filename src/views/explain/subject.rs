@@ -86,24 +86,29 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
 /// Explains the usage in a period, the raised alerts, and the distance to the next alert.
 fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>) -> Vec<String> {
     let WindowUsageView { period, used, limit, alerts, resets_at, .. } = window;
-    let (name, used) = (window.window.as_str(), used.unwrap_or_default());
+    let used = used.unwrap_or_default();
+    let (span, name) = match (window.window, resets_at) {
+        (window, Some(_)) => (format!("in the {window} {period}"), format!("in the {window}")),
+        (_, None) => ("in total".to_owned(), "in total".to_owned()),
+    };
     let Some(limit) = limit.and_then(Units::new) else {
         return vec![format!(
-            "It has used {} of {metric} in the {name} {period}; no limit holds, so nothing is alerted.",
+            "It has used {} of {metric} {span}; no limit holds, so nothing is alerted.",
             pluralize(used, "unit", "units")
         )];
     };
     let percent = window.used_percent.unwrap_or_default();
     let mut said = vec![format!(
-        "It has used {used} of {} of {metric} ({percent}%) in the {name} {period}, which ends at {resets_at}.",
-        pluralize(limit.get(), "unit", "units")
+        "It has used {used} of {} of {metric} ({percent}%) {span}{}.",
+        pluralize(limit.get(), "unit", "units"),
+        resets_at.map(|end| format!(", which ends at {end}")).unwrap_or_default()
     )];
     let mut in_order: Vec<&Alert> = alerts.iter().collect();
     in_order.sort_by_key(|alert| (alert.raised_at_ms, alert.threshold_units));
     for alert in in_order {
         let Alert { id, raised_at_ms, threshold_percent, threshold_units, limit, .. } = alert;
         said.push(format!(
-            "Alert {id} was raised at {raised_at_ms}: {threshold_percent}% of the limit of {} in the {name} was reached, which is \
+            "Alert {id} was raised at {raised_at_ms}: {threshold_percent}% of the limit of {} {name} was reached, which is \
              {threshold_units}.",
             pluralize(*limit, "unit", "units")
         ));
