@@ -11,7 +11,7 @@ use std::future::Future;
 use quotabell::ledger::commit_settings::REFUSED_KEPT;
 use quotabell::outbox::totals;
 use quotabell::redis_client::RedisClient;
-use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, DeploymentId, Keys, RaisedRecord, StreamId};
+use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, DeploymentId, Keys, Period, RaisedRecord, StreamId};
 use redis::{FromRedisValue, RedisResult};
 
 use super::stream_model::{Counter, Reached, StreamModel};
@@ -450,6 +450,10 @@ impl Checker<'_> {
                 .any(|prefix| name.starts_with(prefix));
             let may_last =
                 lasting.contains(name) || is_queue || pending.contains(name) || name.starts_with(keys.subject_prefix());
+            // What belongs to a total lives as long as its subject. The period follows the metric, or ends the name.
+            let of_total = name.contains(":all:") || *name == keys.metrics(Period::ALL_TIME);
+            self.findings.expect(!of_total || ttl_s == -1, || format!("{name} of a total has a time to live"));
+            let may_last = may_last || of_total;
             // Below zero: no TTL, or the key has expired since it was listed.
             self.findings.expect(may_last || ttl_s != -1, || format!("{name} has no time to live"));
         }
