@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::batch::{Batch, RefusedEvent};
-use crate::ledger::event_ids::{EventIdDigest, NewEventIds, window_of};
+use crate::ledger::event_ids::{EventIdDigest, window_of};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 use crate::types::{Keys, RefusalReason, StreamId, Subject, UnixMs};
@@ -59,20 +59,13 @@ pub struct BatchBuilder {
     closed_from: Option<StreamId>,
     /// Server time of the newest reading.
     newest_read: UnixMs,
-    /// The last readings, if each of them was full.
-    full_readings: Option<FullReadings>,
+    /// Server time since which all readings were full: the stream had more entries than a reading takes.
+    full_since: Option<UnixMs>,
     changes: BatchChanges,
     rows: RowFinder,
     refused_bytes: usize,
     /// Number of event ids that the batch remembers.
     ids: usize,
-}
-
-/// Consecutive readings that were all full: the stream had more entries than one reading takes.
-#[derive(Debug, Clone, Copy)]
-struct FullReadings {
-    first: UnixMs,
-    last: UnixMs,
 }
 
 /// One entry of a reading.
@@ -116,7 +109,7 @@ impl BatchBuilder {
             batch,
             closed_from: None,
             newest_read: UnixMs(0),
-            full_readings: None,
+            full_since: None,
             changes,
             rows: RowFinder::new(late_max),
             refused_bytes: 0,
@@ -137,8 +130,8 @@ impl BatchBuilder {
 
     /// Notes a reading that was made at this server time.
     pub fn note_reading(&mut self, is_full: bool, server: UnixMs) {
-        let first = self.full_readings.map_or(server, |readings| readings.first);
-        self.full_readings = is_full.then_some(FullReadings { first, last: server });
+        self.full_since = is_full.then(|| self.full_since.unwrap_or(server));
+        self.batch.behind_for = self.full_since.map_or(Duration::ZERO, |since| server.since(since));
     }
 
     /// The number of the batch.
@@ -277,22 +270,12 @@ impl BatchBuilder {
         self.changes.count(held, subject_index, event.amount)?;
         if let Some(id) = id {
             held.event_ids.insert(id);
-            self.remember(held.event_ids.window(), id);
+            self.ids += 1;
+            let digests = self.batch.event_ids.entry(held.event_ids.window()).or_default();
+            digests.extend_from_slice(id.as_bytes());
         }
         self.batch.counted += 1;
         Ok(AddResult::Added)
-    }
-
-    fn remember(&mut self, window: u64, id: EventIdDigest) {
-        self.ids += 1;
-        match self.batch.event_ids.last_mut() {
-            Some(ids) if ids.window == window => ids.push(id),
-            _ => {
-                let mut ids = NewEventIds::new(window);
-                ids.push(id);
-                self.batch.event_ids.push(ids);
-            }
-        }
     }
 
     /// Adds to `missing` what must be read before the entry can be added. Returns whether that is anything. Invalid
@@ -352,12 +335,11 @@ impl BatchBuilder {
     /// Closes the batch, once it [is ready](Self::is_ready), and begins the next one.
     #[must_use]
     pub fn finish(&mut self, held: &mut WorkerCache, next: BatchBounds) -> Batch {
-        let Batch { instance, erasure_epoch, server, to, .. } = &self.batch;
-        let (erasure_epoch, server) = (*erasure_epoch, server.clone());
-        let following = Batch { erasure_epoch, server, ..Batch::new(instance.clone(), *to) };
+        let Batch { instance, erasure_epoch, server, to, behind_for, .. } = &self.batch;
+        let (erasure_epoch, server, behind_for) = (*erasure_epoch, server.clone(), *behind_for);
+        let following = Batch { erasure_epoch, server, behind_for, ..Batch::new(instance.clone(), *to) };
         let mut batch = std::mem::replace(&mut self.batch, following);
         self.closed_from = Some(batch.from);
-        batch.behind_for = self.full_readings.map_or(Duration::ZERO, |readings| readings.last.since(readings.first));
         self.changes.close(held, &mut batch, self.newest_read);
         self.number += 1;
         self.bounds = next;

@@ -89,7 +89,7 @@ impl StreamMaintenance {
     /// Notes a committed batch.
     pub(super) fn committed(&mut self, batch: &Batch) {
         self.untidied += batch.entries;
-        self.windows.extend(batch.event_ids.iter().map(|ids| ids.window));
+        self.windows.extend(batch.event_ids.keys());
         (self.committed, self.now) = (batch.to, batch.read_at);
         self.retention.after_commit(batch.periods());
         self.counted_until(super::parse::arrival_of(batch.to, batch.read_at));

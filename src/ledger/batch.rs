@@ -29,7 +29,7 @@ pub struct Batch {
     pub entries: u64,
     /// Server time of its oldest read.
     pub read_at: UnixMs,
-    /// How long every read has been full when the batch was closed: more entries waited than one read returns.
+    /// How long every read had been full at the last read: more entries waited than one read returns.
     pub behind_for: Duration,
     /// The counters to write, grouped by hash.
     pub groups: Vec<CounterGroup>,
@@ -40,7 +40,7 @@ pub struct Batch {
     /// Refused events.
     pub refused: Vec<RefusedEvent>,
     /// Ids of counted events.
-    pub event_ids: Vec<NewEventIds>,
+    pub event_ids: NewEventIds,
     /// Number of events whose units are in the counters.
     pub counted: u64,
     /// Number of events that were counted earlier.
@@ -137,7 +137,7 @@ impl Batch {
             alerts: Vec::new(),
             metrics: Vec::new(),
             refused: Vec::new(),
-            event_ids: Vec::new(),
+            event_ids: NewEventIds::new(),
             counted: 0,
             duplicates: 0,
         }

@@ -101,8 +101,8 @@ impl Committer {
             command.arg(keys.flag(&alert.record.alert.key()));
             command.arg(keys.raised(metric, *period, batch.groups[alert.group].bucket));
         }
-        for ids in &batch.event_ids {
-            command.arg(keys.event_ids(ids.window));
+        for window in batch.event_ids.keys() {
+            command.arg(keys.event_ids(*window));
         }
         for period in sets.keys() {
             command.arg(keys.metrics(*period));
@@ -111,8 +111,8 @@ impl Committer {
         batch.groups.iter().for_each(|group| add_group(&mut command, group));
         batch.alerts.iter().for_each(|alert| add_alert(&mut command, batch, alert));
         add_refused(&mut command, batch);
-        for ids in &batch.event_ids {
-            command.arg(&ids.digests);
+        for digests in batch.event_ids.values() {
+            command.arg(digests);
         }
         for (period, metrics) in &sets {
             let ttl_s = ttl_s(*period, batch.read_at).map(|ttl_s| ttl_s + SPREAD_S * u64::from(keys::BUCKETS));

@@ -13,7 +13,7 @@ use quotabell_throttle::Lease;
 use super::batch::{Batch, CounterGroup, MetricPeriod, NewAlert, RefusedEvent, Row};
 use super::commit::{CommitReply, Committer};
 use super::commit_settings::CommitSettings;
-use super::event_ids::{EventIdDigest, NewEventIds, window_of};
+use super::event_ids::{EventIdDigest, window_of};
 use super::trim::{TrimWarning, tidy};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("dry_run.lua")));
@@ -67,7 +67,7 @@ pub async fn dry_run(
     hand_over(client, &keys).await?;
     let batch = add_entry(client, &keys).await.map_err(redis)?;
     let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
-    let windows: Vec<u64> = batch.event_ids.iter().map(|ids| ids.window).collect();
+    let windows: Vec<u64> = batch.event_ids.keys().copied().collect();
     let tidied = tidy(client, &keys, settings.trim, &windows).await;
     let deleted = delete_keys(client, &keys, &batch).await;
     match answer.map_err(redis)? {
@@ -112,9 +112,8 @@ fn batch_of(to: StreamId, now: UnixMs) -> Batch {
     let subject = alert.subject.clone();
     let mut batch = Batch::new(DeploymentId::from_stored("probe"), StreamId::ZERO);
     (batch.to, batch.entries, batch.read_at, batch.counted) = (to, 1, now, 1);
-    let mut ids = NewEventIds::new(window_of(now));
-    ids.push(EventIdDigest::derive(&subject, &of.metric, b"probe"));
-    batch.event_ids.push(ids);
+    let id = EventIdDigest::derive(&subject, &of.metric, b"probe");
+    batch.event_ids.insert(window_of(now), id.as_bytes().to_vec());
     let (reason, detail) = (RefusalReason::BadUnits, "probe".to_owned());
     batch.refused.push(RefusedEvent { entry: to, reason, detail, fields: Vec::new() });
     batch.alerts.push(NewAlert { group: 0, row: 0, record: RaisedRecord::after(None, alert) });
@@ -129,8 +128,8 @@ fn batch_of(to: StreamId, now: UnixMs) -> Batch {
 async fn delete_keys(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
     let mut command = redis::cmd("UNLINK");
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
-    for ids in &batch.event_ids {
-        command.arg(keys.event_ids(ids.window));
+    for window in batch.event_ids.keys() {
+        command.arg(keys.event_ids(*window));
     }
     for CounterGroup { of, bucket, .. } in &batch.groups {
         command.arg(keys.usage(&of.metric, of.period, *bucket)).arg(keys.raised(&of.metric, of.period, *bucket));

@@ -6,7 +6,7 @@
 //!
 //! Their number is bounded: if more ids arrive, the oldest are forgotten early, and their number is reported.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use foldhash::fast::RandomState;
 use redis::RedisResult;
@@ -32,14 +32,8 @@ const DIGEST_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventIdDigest([u8; DIGEST_BYTES]);
 
-/// The ids that a batch adds to one window, as concatenated [`EventIdDigest`]s.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewEventIds {
-    /// The window.
-    pub window: u64,
-    /// The digests.
-    pub digests: Vec<u8>,
-}
+/// The ids that a batch adds, by window: concatenated [`EventIdDigest`]s.
+pub type NewEventIds = BTreeMap<u64, Vec<u8>>;
 
 /// The ids of counted events that are remembered.
 #[derive(Debug)]
@@ -69,6 +63,11 @@ impl EventIdDigest {
         let mut digest = [0; DIGEST_BYTES];
         digest.copy_from_slice(&hash.finalize()[..DIGEST_BYTES]);
         Self(digest)
+    }
+
+    /// Its bytes.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -168,18 +167,6 @@ impl CountedEventIds {
             self.previous = Ids::default();
         }
         (self.window, self.previous_window) = (window, window - 1);
-    }
-}
-
-impl NewEventIds {
-    /// An empty list for a window.
-    pub const fn new(window: u64) -> Self {
-        Self { window, digests: Vec::new() }
-    }
-
-    /// Adds an id.
-    pub fn push(&mut self, id: EventIdDigest) {
-        self.digests.extend_from_slice(&id.0);
     }
 }
 

@@ -8,8 +8,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
-use super::UNREADABLE_CONTACT_WAIT;
-use super::contact_choice::{choose_contact, is_over};
 use super::context::{DispatcherConfig, OutboxContext};
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
@@ -25,12 +23,14 @@ use super::settle_queue::SettleQueue;
 use super::settlement_log::{self, count_ended};
 use super::slots::AttemptPermit;
 use super::wake::wake_reachable;
+use super::{UNREADABLE_CONTACT_WAIT, expires_at};
+use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ContactsSource, ResolvedContacts};
 use crate::redis_client::ErrorKind;
 use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::subjects::SubjectMutes;
-use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, meters};
+use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, UnixMs, meters};
 
 /// How long an outcome is kept after its lease ended if Redis stays unavailable or refuses the daemon. Longer than any
 /// failover or restart; then the task ends, and the delivery is attempted again.
@@ -357,6 +357,28 @@ fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Deci
             }
             ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
         },
+    }
+}
+
+/// Whether an alert has waited for a contact until it expired.
+fn is_over(alert: &Alert, contacts: &ResolvedContacts, now: UnixMs) -> bool {
+    contacts.readable.is_empty() && now >= expires_at(alert)
+}
+
+/// The contact that this delivery may be attempted to; [`ContactLookup::NotUsable`] if there is none.
+fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> ContactLookup {
+    if leased.channel == Channel::None {
+        return ContactLookup::NotUsable;
+    }
+    match contacts.find(&leased.contact) {
+        // The contact with this id now has another channel, for which the lease may be too short, or another receiver,
+        // which has another queue. A second fan-out stores the new one and makes the delivery due.
+        ContactLookup::Found(contact)
+            if contact.channel() != leased.channel || destination(&contact) != leased.destination =>
+        {
+            ContactLookup::NotUsable
+        }
+        found => found,
     }
 }
 

@@ -21,7 +21,6 @@ pub mod action;
 pub mod config;
 pub mod consent;
 pub mod contact_change_listener;
-mod contact_choice;
 mod contact_health;
 mod context;
 mod counting_backlog;

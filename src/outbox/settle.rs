@@ -176,29 +176,27 @@ pub async fn settle(
         [SettleRequest { id, .. }] => format!("delivery {id} of {}", keys.stream()),
         _ => format!("{} deliveries of {}", ends.len(), keys.stream()),
     };
-    let answer: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
-    let unknown =
-        |answer: &str| OutboxError::Answer { operation: Operation::Settle, of: of(), answer: answer.to_owned() };
-    let number = |text: &String| text.parse::<i64>().map_err(|_| unknown(text));
-    let count = |text: &String| text.parse::<usize>().map_err(|_| unknown(text));
-    let [now, opened, closed, rest @ ..] = answer.as_slice() else { return Err(unknown(&answer.join(" "))) };
-    let (now, opened, closed) = (UnixMs(number(now)?), count(opened)?, count(closed)?);
-    let malformed = || unknown(&answer.join(" "));
-    let (opened, rest) = rest.split_at_checked(opened).ok_or_else(malformed)?;
-    let (closed, answers) = rest.split_at_checked(closed).ok_or_else(malformed)?;
-    if answers.len() != ends.len() {
-        return Err(malformed());
-    }
+    let reply: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
+    let settled = settled_of(&reply).filter(|settled| settled.answers.len() == ends.len());
+    settled.ok_or_else(|| OutboxError::Answer { operation: Operation::Settle, of: of(), answer: reply.join(" ") })
+}
+
+/// The script's reply; `None` if the script and this wrapper do not match.
+fn settled_of(reply: &[String]) -> Option<SettledLeases> {
+    let [now, opened, closed, rest @ ..] = reply else { return None };
+    let now = UnixMs(now.parse().ok()?);
+    let (opened, rest) = rest.split_at_checked(opened.parse().ok()?)?;
+    let (closed, answers) = rest.split_at_checked(closed.parse().ok()?)?;
     let named = |names: &[String]| names.iter().map(|name| Destination::from_stored(name)).collect();
     let answer_of = |answer: &String| match answer.as_str() {
-        "settled" => Ok(SettleReply::Done(now)),
-        "repeated" => Ok(SettleReply::Repeated),
-        "stale" => Ok(SettleReply::Stale),
-        "wrong_type" => Ok(SettleReply::WrongType),
-        other => Err(unknown(other)),
+        "settled" => Some(SettleReply::Done(now)),
+        "repeated" => Some(SettleReply::Repeated),
+        "stale" => Some(SettleReply::Stale),
+        "wrong_type" => Some(SettleReply::WrongType),
+        _ => None,
     };
-    let answers = answers.iter().map(answer_of).collect::<Result<_, _>>()?;
-    Ok(SettledLeases { answers, circuits_opened: named(opened), circuits_closed: named(closed) })
+    let answers = answers.iter().map(answer_of).collect::<Option<_>>()?;
+    Some(SettledLeases { answers, circuits_opened: named(opened), circuits_closed: named(closed) })
 }
 
 /// The JSON of the attempt without its opening brace and its time, which only the script knows.

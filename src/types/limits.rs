@@ -5,11 +5,12 @@ use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Error, SeqAccess, Unexpected, Visitor};
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use super::text_form::UnknownVariant;
-use super::units::{UnitsError, whole_number};
+use super::units::{UnitsError, unexpected, whole_number};
 use super::{Units, Window};
 
 /// Units that a subject may use of a metric in one period of a window.
@@ -172,15 +173,24 @@ impl<'de> Deserialize<'de> for Limits {
 
 impl<'de> Deserialize<'de> for WindowLimit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WindowLimitVisitor)
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => text.parse().map_err(Error::custom),
+            value => units_a_day(&value, "a whole number or a limit such as \"600/hour\""),
+        }
     }
 }
 
-/// The meaning of a bare number.
-fn units_a_day<E: Error>(units: impl TryInto<u64>) -> Result<WindowLimit, E> {
-    let units = units.try_into().ok().and_then(Units::new).ok_or_else(|| E::custom(UnitsError))?;
+/// The limit that a bare number means.
+fn units_a_day<E: Error>(value: &Value, expected: &str) -> Result<WindowLimit, E> {
+    let units = match value.as_u64().or_else(|| value.as_f64().and_then(whole_number)) {
+        None if !value.is_i64() => return Err(unexpected(value, expected)),
+        whole => whole.and_then(Units::new).ok_or_else(|| E::custom(UnitsError))?,
+    };
     Ok(WindowLimit { window: Window::Day, units })
 }
+
+/// What a setting of limits may be.
+const LIMITS_FORMS: &str = "a whole number, a limit such as \"600/hour\", or a list of limits";
 
 /// Reads a number, a text, or a list of them.
 struct LimitsVisitor;
@@ -189,20 +199,19 @@ impl<'de> Visitor<'de> for LimitsVisitor {
     type Value = Limits;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number, a limit such as \"600/hour\", or a list of limits")
+        f.write_str(LIMITS_FORMS)
     }
 
     fn visit_u64<E: Error>(self, units: u64) -> Result<Limits, E> {
-        units_a_day(units).map(|limit| Limits([limit].into()))
+        units_a_day(&units.into(), LIMITS_FORMS).map(|limit| Limits([limit].into()))
     }
 
     fn visit_i64<E: Error>(self, units: i64) -> Result<Limits, E> {
-        units_a_day(units).map(|limit| Limits([limit].into()))
+        units_a_day(&units.into(), LIMITS_FORMS).map(|limit| Limits([limit].into()))
     }
 
     fn visit_f64<E: Error>(self, units: f64) -> Result<Limits, E> {
-        let whole = whole_number(units).ok_or_else(|| E::invalid_type(Unexpected::Float(units), &self))?;
-        self.visit_u64(whole)
+        units_a_day(&units.into(), LIMITS_FORMS).map(|limit| Limits([limit].into()))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Limits, E> {
@@ -211,34 +220,6 @@ impl<'de> Visitor<'de> for LimitsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Limits, A::Error> {
         Limits::new(Vec::<WindowLimit>::deserialize(SeqAccessDeserializer::new(list))?).map_err(Error::custom)
-    }
-}
-
-/// Reads a number of units per day, or a text.
-struct WindowLimitVisitor;
-
-impl Visitor<'_> for WindowLimitVisitor {
-    type Value = WindowLimit;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number or a limit such as \"600/hour\"")
-    }
-
-    fn visit_u64<E: Error>(self, units: u64) -> Result<WindowLimit, E> {
-        units_a_day(units)
-    }
-
-    fn visit_i64<E: Error>(self, units: i64) -> Result<WindowLimit, E> {
-        units_a_day(units)
-    }
-
-    fn visit_f64<E: Error>(self, units: f64) -> Result<WindowLimit, E> {
-        let whole = whole_number(units).ok_or_else(|| E::invalid_type(Unexpected::Float(units), &self))?;
-        self.visit_u64(whole)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<WindowLimit, E> {
-        text.parse().map_err(Error::custom)
     }
 }
 

@@ -8,8 +8,10 @@ use super::text_form::text_enum;
 
 text_enum! {
     /// Effect of an attempt's outcome on the delivery.
+    #[derive(Default)]
     pub enum OutcomeClass {
         /// The receiver accepted it.
+        #[default]
         Delivered = "delivered",
         /// A retry can't help: the delivery is dead.
         Permanent = "permanent",
@@ -24,7 +26,7 @@ text_enum! {
 pub const DISABLES_AFTER_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// The outcome of one attempt: its class, the receiver's reply, its duration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// The class.
     pub class: OutcomeClass,
@@ -56,25 +58,13 @@ pub struct Outcome {
 
 impl Outcome {
     /// A successful outcome; the caller adds the other fields.
-    pub const fn delivered() -> Self {
-        Self {
-            class: OutcomeClass::Delivered,
-            status: None,
-            error: None,
-            hint: None,
-            reply: None,
-            peer: None,
-            is_about_contact: false,
-            disables: None,
-            disables_after: Duration::ZERO,
-            retry_after: None,
-            took: Duration::ZERO,
-        }
+    pub fn delivered() -> Self {
+        Self { class: OutcomeClass::Delivered, ..Self::default() }
     }
 
     /// A failed outcome; the caller adds the other fields.
     pub fn failed(class: OutcomeClass, error: impl Into<String>) -> Self {
-        Self { class, error: Some(error.into()), ..Self::delivered() }
+        Self { class, error: Some(error.into()), ..Self::default() }
     }
 }
 

@@ -8,7 +8,6 @@ use crate::support::ledger::{Change, Ledger, flag, instance, raising, refused, s
 use quotabell::ledger::audit::{AuditFinding, audit};
 use quotabell::ledger::batch::GROUP_ROWS_MAX;
 use quotabell::ledger::commit::Drift;
-use quotabell::ledger::event_ids::NewEventIds;
 use quotabell::ledger::{Batch, CommitReply, Committer, EventIdDigest};
 use quotabell::redis_client::xread::StreamReader;
 use quotabell::redis_client::{ErrorKind, RedisEndpoint, error_kind};
@@ -365,9 +364,7 @@ async fn a_refused_event_that_no_script_can_append_is_an_error_and_nothing_is_wr
 /// The batch with a refused event and an event with an id.
 fn with_everything(mut batch: Batch) -> Batch {
     batch.refused.push(refused(&batch));
-    let mut ids = NewEventIds::new(1);
-    ids.push(id_of("1"));
-    batch.event_ids.push(ids);
+    batch.event_ids.insert(1, id_of("1").as_bytes().to_vec());
     batch.duplicates = 1;
     batch
 }
@@ -404,15 +401,13 @@ async fn refusals_and_event_ids_are_written_with_the_batch() {
     let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
     batch.refused.push(refused(&batch));
     for window in [1, 2] {
-        let mut ids = NewEventIds::new(window);
-        ["a", "b"].iter().for_each(|id| ids.push(id_of(id)));
-        batch.event_ids.push(ids);
+        batch.event_ids.insert(window, ["a", "b"].map(|id| id_of(id).as_bytes().to_vec()).concat());
     }
     ledger.committed(&batch).await;
     for window in [1, 2] {
         let list = ledger.keys.event_ids(window);
         let values: Vec<Vec<u8>> = ledger.run(&["LRANGE", &list, "0", "-1"]).await;
-        assert_eq!(values, std::slice::from_ref(&batch.event_ids[0].digests), "one value a commit, 16 bytes an id");
+        assert_eq!(values, std::slice::from_ref(&batch.event_ids[&window]), "one value a commit, 16 bytes an id");
         assert_eq!(values[0].len(), 32);
         let ttl_s: u64 = ledger.run(&["TTL", &list]).await;
         assert!((14 * 86_400 - 5..=14 * 86_400).contains(&ttl_s), "{ttl_s}");

@@ -3,7 +3,6 @@
 use crate::support::ledger::{Change, Ledger, raising, refused};
 use quotabell::ledger::audit::audit;
 use quotabell::ledger::commit_settings::TrimPolicy;
-use quotabell::ledger::event_ids::NewEventIds;
 use quotabell::ledger::trim::tidy;
 use quotabell::ledger::{Batch, EventIdDigest};
 use quotabell::types::StreamId;
@@ -14,9 +13,8 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     let ledger = Ledger::open();
     let mut batch = raising(ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await, 80);
     batch.refused.push(refused(&batch));
-    let mut ids = NewEventIds::new(1);
-    ids.push(EventIdDigest::derive(&batch.groups[0].rows[0].subject, &batch.groups[0].of.metric, b"1"));
-    batch.event_ids.push(ids);
+    let id = EventIdDigest::derive(&batch.groups[0].rows[0].subject, &batch.groups[0].of.metric, b"1");
+    batch.event_ids.insert(1, id.as_bytes().to_vec());
     let before = ledger.dump().await;
     for right in ["-xadd", "-sadd", "-rpush", "-expire", "-hincrby", "-hset", "-set"] {
         for ttl_s in [batch.groups[0].ttl_s, None] {
@@ -56,9 +54,8 @@ async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     let mut ids_alone = refused_alone.clone();
     refused_alone.refused.push(refused(&counters));
     let refused_beside = Batch { refused: refused_alone.refused.clone(), ..counters.clone() };
-    let mut ids = NewEventIds::new(1);
-    ids.push(EventIdDigest::derive(&counters.groups[0].rows[0].subject, &counters.groups[0].of.metric, b"1"));
-    ids_alone.event_ids.push(ids);
+    let id = EventIdDigest::derive(&counters.groups[0].rows[0].subject, &counters.groups[0].of.metric, b"1");
+    ids_alone.event_ids.insert(1, id.as_bytes().to_vec());
     let before = ledger.dump().await;
     let kinds = [
         (&counters, &["-expire", "-hincrby", "-hset"][..]),

@@ -135,8 +135,8 @@ impl MemoryStore {
         }
         let refused = batch.refused.iter().map(|refused| (refused.entry.to_string(), refused.reason.to_string()));
         kept.refused.extend(refused);
-        for ids in &batch.event_ids {
-            kept.event_ids.entry(ids.window).or_default().push(ids.digests.clone());
+        for (window, digests) in &batch.event_ids {
+            kept.event_ids.entry(*window).or_default().push(digests.clone());
         }
         kept.counted += batch.counted;
         kept.duplicates += batch.duplicates;
