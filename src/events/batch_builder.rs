@@ -18,15 +18,14 @@ use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subj
 use super::row_finder::RowFinder;
 use super::worker_cache::{LoadRequest, MissingRecords, WorkerCache};
 
-/// A batch whose first entry was read this much earlier than its last is committed, so that limits are not applied
-/// late.
+/// Maximum time between the readings of a batch's first and last entry. A longer batch would apply limits late.
 const SPAN_MAX_MS: i64 = 1_000;
 /// The number of the first batch. Rows that belong to no batch have number 0, which is older than this batch and the
 /// one before it.
 const NUMBER_FIRST: u64 = 2;
 /// What a refused event costs the server, in counters: it becomes an entry of a stream.
 const REFUSED_COST: usize = 15;
-/// How many event ids cost the server as much as one counter.
+/// Number of event ids that cost the server as much as one counter.
 const IDS_OF_A_COUNTER: usize = 4;
 /// Approximate maximum number of bytes of refused events in one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
@@ -139,7 +138,7 @@ impl BatchBuilder {
         self.number
     }
 
-    /// The oldest batch whose rows are in use: the previous batch may still be on its way to Redis.
+    /// The oldest batch with rows in use: the previous batch may still be on its way to Redis.
     pub const fn oldest_batch_in_use(&self) -> u64 {
         self.number - 1
     }
@@ -317,7 +316,7 @@ impl BatchBuilder {
         self.batch.refused.push(RefusedEvent { entry: entry.id, reason, detail, fields });
     }
 
-    /// The counters that have reached a threshold and whose alert records have not been read yet.
+    /// The counters that have reached a threshold, if their alert records have not been read yet.
     pub fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
         self.changes.reached(held)
     }

@@ -171,7 +171,7 @@ impl BatchChanges {
         }
     }
 
-    /// Adds the row with its present count to those that the batch changes.
+    /// Adds the row, with its present count, to the changed rows of the batch.
     fn change(&mut self, totals: &mut CounterCache, at: u32) {
         let row = totals.row_mut(at);
         if row.changed_in_batch != self.number {
@@ -185,7 +185,7 @@ impl BatchChanges {
         }
     }
 
-    /// The counters that have reached a threshold and whose alert records have not been read yet.
+    /// The counters that have reached a threshold, if their alert records have not been read yet.
     pub(super) fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
         let unknown = &self.reached[self.records.len()..];
         let key = |index: &u32| held.totals.key_of(self.rows[*index as usize].row);

@@ -12,7 +12,8 @@ const ENTRIES_MAX: u64 = 45_000;
 const COST_FIRST: usize = 8_000;
 /// Maximum cost of a commit, however fast the server is.
 const COST_MAX: usize = 20_000;
-/// A slow commit does not make batches smaller than this cost: what is slow is not what such a batch writes.
+/// Slow commits do not reduce the maximum cost below this: such a small batch is slow for another reason than its
+/// writes.
 const COST_MIN: usize = 500;
 /// A script that ran longer than this wrote too much. At this bound, with the server's work before and after the
 /// script, one command in a hundred takes more than 6 ms (SLOWLOG), or more than 8 ms with an append-only file.

@@ -22,7 +22,7 @@ impl CountingStatus {
         };
     }
 
-    /// The lowest partition whose counting has stopped, and the kind of failure that stops it.
+    /// The lowest partition in which counting has stopped, and the kind of failure.
     pub fn first_stopped(&self) -> Option<(u32, ErrorKind)> {
         let stopped = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stopped.first_key_value().map(|(partition, kind)| (*partition, *kind))

@@ -1,4 +1,4 @@
-//! The name of a daemon among those that read the partitions of one stream.
+//! The names of the daemons that read the partitions of a stream.
 
 use std::fmt;
 use std::net::SocketAddr;

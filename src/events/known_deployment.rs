@@ -7,10 +7,10 @@
 use redis::RedisResult;
 
 use crate::redis_client::RedisClient;
-use crate::types::DeploymentId;
+use crate::types::{DeploymentId, Keys};
 
 /// Notes in `known` the deployment that is stored now; `None` if nothing has been counted. Returns the deployment that
-/// it replaced, whose data is lost. Each loss is returned once.
+/// it replaced and that is lost. Each loss is returned once.
 pub(super) fn replaced(known: &mut Option<DeploymentId>, stored: Option<&DeploymentId>) -> Option<DeploymentId> {
     if known.as_ref() == stored { None } else { std::mem::replace(known, stored.cloned()) }
 }
@@ -21,9 +21,8 @@ pub(super) fn replaced(known: &mut Option<DeploymentId>, stored: Option<&Deploym
 ///
 /// The failure of Redis or the connection.
 pub async fn stored_deployment(client: &RedisClient, checkpoint: &str) -> RedisResult<Option<DeploymentId>> {
-    let mut command = redis::cmd("HMGET");
-    command.arg(checkpoint).arg("id").arg("instance");
-    let (id, instance): (Option<String>, Option<String>) = client.query(&command).await?;
+    let (id, instance): (Option<String>, Option<String>) =
+        client.query(redis::cmd("HMGET").arg(checkpoint).arg("id").arg("instance")).await?;
     Ok(id.and(instance).map(|instance| DeploymentId::from_stored(&instance)))
 }
 
@@ -32,9 +31,9 @@ pub async fn stored_deployment(client: &RedisClient, checkpoint: &str) -> RedisR
 /// # Errors
 ///
 /// The failure of Redis or the connection.
-pub(super) async fn is_unnamed(client: &RedisClient, checkpoint: &str, totals: &str) -> RedisResult<bool> {
-    let has = async |key: &str, field: &str| client.query::<bool>(redis::cmd("HEXISTS").arg(key).arg(field)).await;
-    Ok(has(checkpoint, "id").await? || has(totals, "counted").await?)
+pub(super) async fn is_unnamed(client: &RedisClient, keys: &Keys) -> RedisResult<bool> {
+    let has = async |key: String, field: &str| client.query::<bool>(redis::cmd("HEXISTS").arg(key).arg(field)).await;
+    Ok(has(keys.checkpoint(), "id").await? || has(keys.totals(), "counted").await?)
 }
 
 #[cfg(test)]

@@ -37,11 +37,9 @@ const _: () = assert!(3 * RENEW_EVERY.as_millis() < PARTITION_LEASE_TTL.as_milli
 /// The lease of one partition, for one daemon.
 #[derive(Debug)]
 pub struct PartitionLease {
-    key: String,
-    checkpoint: String,
-    totals: String,
+    keys: Keys,
     lease: Lease,
-    /// Holders whose name has this prefix are dead; `None` once Redis has answered the first request.
+    /// Holders with names that have this prefix are dead; `None` once Redis has answered the first request.
     dead: Option<String>,
     /// Whether this daemon should read the partition. The sender is gone if partitions are not shared.
     assigned: watch::Receiver<bool>,
@@ -66,14 +64,7 @@ impl PartitionLease {
     /// lease from each other forever.
     pub fn new(keys: &Keys, name: &DaemonName, assigned: watch::Receiver<bool>) -> Self {
         let lease = Lease::new(name.as_str(), PARTITION_LEASE_TTL);
-        Self {
-            key: keys.lease(),
-            checkpoint: keys.checkpoint(),
-            totals: keys.totals(),
-            lease,
-            dead: Some(name.address_prefix().to_owned()),
-            assigned,
-        }
+        Self { keys: keys.clone(), lease, dead: Some(name.address_prefix().to_owned()), assigned }
     }
 
     /// Waits until this daemon should read the partition and holds the lease, or `stop` is cancelled.
@@ -110,8 +101,8 @@ impl PartitionLease {
                 report.stands_by(&self.holder(client).await);
             }
             // Read while another daemon reads, so that this one knows the deployment if it has to take over.
-            match stored_deployment(client, &self.checkpoint).await {
-                Ok(None) => match is_unnamed(client, &self.checkpoint, &self.totals).await {
+            match stored_deployment(client, &self.keys.checkpoint()).await {
+                Ok(None) => match is_unnamed(client, &self.keys).await {
                     Ok(true) => report.deployment = None,
                     Ok(false) => report.deployment_found(None),
                     Err(_) => {}
@@ -161,15 +152,15 @@ impl PartitionLease {
     /// Releases the lease, so that the next daemon need not wait for its end. If that fails, the lease expires.
     pub(super) async fn release(&self, client: &RedisClient) {
         let mut connection = client.connection();
-        let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(&mut connection, &self.key)).await;
+        let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(&mut connection, &self.keys.lease())).await;
         if !matches!(released, Ok(Ok(()))) {
-            tracing::debug!(key = self.key, "the lease could not be released: it ends by itself");
+            tracing::debug!(key = self.keys.lease(), "the lease could not be released: it ends by itself");
         }
     }
 
     async fn ask(&mut self, client: &RedisClient) -> RedisResult<LeaseDecision> {
         let dead = self.dead.as_deref().unwrap_or_default();
-        let held = self.lease.acquire_from_dead(&mut client.connection(), &self.key, dead).await?;
+        let held = self.lease.acquire_from_dead(&mut client.connection(), &self.keys.lease(), dead).await?;
         self.dead = None;
         Ok(held)
     }
@@ -178,7 +169,7 @@ impl PartitionLease {
     async fn renew_until_lost(&self, client: &RedisClient) -> Result<(), SessionError> {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.lease.acquire(&mut client.connection(), &self.key).await {
+            match self.lease.acquire(&mut client.connection(), &self.keys.lease()).await {
                 Ok(LeaseDecision::Acquired) => {}
                 Ok(LeaseDecision::HeldByOther { .. }) => return Ok(()),
                 // The session has the same problem, and reports it.
@@ -190,12 +181,12 @@ impl PartitionLease {
 
     /// The holder's name, for the log.
     async fn holder(&self, client: &RedisClient) -> String {
-        let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(&self.key)).await;
+        let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(self.keys.lease())).await;
         holder.ok().flatten().unwrap_or_default()
     }
 
     fn failed(&self, source: redis::RedisError) -> SessionError {
-        SessionError::Lease { key: self.key.clone(), source }
+        SessionError::Lease { key: self.keys.lease(), source }
     }
 }
 

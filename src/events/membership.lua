@@ -25,8 +25,8 @@ end
 
 local now = now_ms()
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now - tonumber(ARGV[3])))
--- Without this, after a failover to a server whose clock is behind, a dead daemon would count as live until that clock
--- has caught up.
+-- After a failover, the new server's clock may be behind: without this, a dead daemon would count as live until that
+-- clock has caught up.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now), '+inf')
 if ARGV[4] ~= '' then
   for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do

@@ -105,8 +105,8 @@ impl Membership {
         }
     }
 
-    /// Every live daemon of this stream, in the order of their heartbeats. A daemon whose plans have changed is listed
-    /// twice for some seconds.
+    /// Every live daemon of this stream, in the order of their heartbeats. After a change of its plans, a daemon is
+    /// listed twice for some seconds.
     async fn heartbeat(&mut self) -> RedisResult<Vec<DaemonEntry>> {
         let dead = if self.has_joined { "" } else { self.name.address_prefix() };
         let call = self.call("alive").arg(DAEMON_TTL.as_millis() as u64).arg(dead);

@@ -54,7 +54,7 @@ impl ReadAhead {
         self.readings.iter().find_map(first)
     }
 
-    /// Takes a reading, whose entries follow those of the last one.
+    /// Takes a reading. Its entries follow those of the last one.
     pub fn push(&mut self, reply: XreadReply, builder: &mut BatchBuilder, held: &mut WorkerCache) {
         if reply.last().is_none() {
             return;

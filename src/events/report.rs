@@ -212,19 +212,18 @@ impl WorkerReport {
 
     /// Reports that the stream was tidied.
     pub fn tidied(&mut self, notes: &[TrimWarning]) {
-        let holder = notes.iter().find_map(|note| match note {
-            TrimWarning::TrimHeld(group) => Some(group.clone()),
-            TrimWarning::CommandRefused { .. } => None,
-        });
-        self.trim_held_by(holder);
+        let mut holder = None;
         for note in notes {
-            if let TrimWarning::CommandRefused { what, error } = note
-                && !self.refused_notes.contains(what)
-            {
-                tracing::warn!(what, error, "the user may not run a command that tidies the stream");
-                self.refused_notes.push(what.clone());
+            match note {
+                TrimWarning::TrimHeld(group) => holder = Some(group.clone()),
+                TrimWarning::CommandRefused { what, .. } if self.refused_notes.contains(what) => {}
+                TrimWarning::CommandRefused { what, error } => {
+                    tracing::warn!(what, error, "the user may not run a command that tidies the stream");
+                    self.refused_notes.push(what.clone());
+                }
             }
         }
+        self.trim_held_by(holder);
     }
 
     /// Reports which group keeps counted entries from being trimmed, if this daemon has to know.

@@ -57,7 +57,8 @@ impl RowFinder {
         mut missing: Option<&mut LoadRequest>,
     ) -> Result<bool, InvalidEvent> {
         if is_ready(held, subject_index, event) {
-            // The rows may come from an older event whose day has ended since. Lateness is judged for each event.
+            // The rows may come from an older event, and its day may have ended since. Lateness is judged for each
+            // event.
             self.judge_lateness(held.cache.subject(subject_index).extra.day_end, event)?;
             return Ok(true);
         }

@@ -100,13 +100,13 @@ impl StateLoader {
         Ok(())
     }
 
-    /// Whether a load is running whose replies may be older than the commit before the present batch. Its result must
-    /// be applied before the batch is closed, because after that nothing may be built on it.
+    /// Whether a load is running and its replies may be older than the commit before the present batch. They must be
+    /// applied before the batch is closed, because after that nothing may be built on them.
     pub(super) fn is_older_than(&self, builder: &BatchBuilder) -> bool {
         self.under_way.as_ref().is_some_and(|read| read.beside_commit || read.batch != builder.number())
     }
 
-    /// Keeps the subjects in the cache whose settings and counters are being read.
+    /// Keeps the subjects of the running load in the cache.
     pub(super) fn touch(&self, held: &mut WorkerCache, builder: &BatchBuilder) {
         if let Some(UnderWay { missing, .. }) = &self.under_way {
             held.touch(missing, builder.number());

@@ -73,7 +73,7 @@ impl StreamMaintenance {
         }
     }
 
-    /// Begins a session whose newest window of event ids is `newest`. A killed worker may have left lists of earlier
+    /// Begins a session; `newest` is its newest window of event ids. A killed worker may have left lists of earlier
     /// windows.
     pub(super) fn begin_session(&mut self, newest: u64) {
         self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));

@@ -140,7 +140,7 @@ impl WorkerCache {
         missing.counters.iter().map(|counter| self.query(counter.key)).collect()
     }
 
-    /// Removes what is in memory now, groups counters by hash and removes duplicates.
+    /// Removes items that are in memory by now, groups counters by hash and removes duplicates.
     pub fn sort_and_dedup(&self, missing: &mut LoadRequest) {
         let LoadRequest { settings, days, counters, .. } = missing;
         days.retain(|day| !self.day_metrics.holds(*day));
@@ -157,11 +157,8 @@ impl WorkerCache {
     /// Keeps the subjects of a load in the cache: batch `number` uses them.
     pub fn touch(&mut self, missing: &LoadRequest, number: u64) {
         let LoadRequest { settings, counters, records, .. } = missing;
-        let subjects = counters
-            .iter()
-            .map(|counter| counter.key.subject_index)
-            .chain(records.iter().map(|records| records.key.subject_index));
-        for subject_index in settings.iter().copied().chain(subjects) {
+        let keys = counters.iter().map(|counter| counter.key).chain(records.iter().map(|records| records.key));
+        for subject_index in settings.iter().copied().chain(keys.map(|key| key.subject_index)) {
             self.cache.subject_mut(subject_index).used = number;
         }
     }

@@ -62,7 +62,7 @@ pub struct EventWorkerParts {
     pub changes: ChangeFeed,
     /// Notified after a commit that raised alerts.
     pub new_alerts: Arc<Notify>,
-    /// Receives the partitions whose counting has stopped.
+    /// Receives the partitions in which counting has stopped.
     pub status: CountingStatus,
 }
 

@@ -41,7 +41,7 @@ pub struct Batch {
     pub refused: Vec<RefusedEvent>,
     /// Ids of counted events.
     pub event_ids: NewEventIds,
-    /// Number of events whose units are in the counters.
+    /// Number of events with units in the counters.
     pub counted: u64,
     /// Number of events that were counted earlier.
     pub duplicates: u64,

@@ -20,14 +20,8 @@ type ScannedSlice = (u64, Vec<(Vec<u8>, String)>);
 #[derive(Debug)]
 pub struct CounterScan {
     of: MetricPeriod,
-    unfinished: Vec<HashCursor>,
-}
-
-/// The position of the scan in one hash.
-#[derive(Debug, Clone, Copy)]
-struct HashCursor {
-    bucket: u8,
-    cursor: u64,
+    /// Buckets that are not read to the end, each with its cursor.
+    unfinished: Vec<(u8, u64)>,
 }
 
 /// A counter.
@@ -42,8 +36,7 @@ pub struct SubjectCount {
 impl CounterScan {
     /// A scan of all counters of this metric and period.
     pub fn new(of: MetricPeriod) -> Self {
-        let unfinished = (0..=u8::MAX).map(|bucket| HashCursor { bucket, cursor: 0 }).collect();
-        Self { of, unfinished }
+        Self { of, unfinished: (0..=u8::MAX).map(|bucket| (bucket, 0)).collect() }
     }
 
     /// The next counters; `None` at the end. A subject may occur twice if its hash changes meanwhile.
@@ -54,18 +47,18 @@ impl CounterScan {
         let MetricPeriod { metric, period } = &self.of;
         let mut scanned = self.unfinished.split_off(self.unfinished.len().saturating_sub(HASHES_AT_ONCE));
         let mut slices = redis::pipe();
-        for HashCursor { bucket, cursor } in &scanned {
+        for (bucket, cursor) in &scanned {
             slices.cmd("HSCAN").arg(keys.usage(metric, *period, *bucket)).arg(*cursor).arg("COUNT").arg(SCAN_COUNT);
         }
         let slices: Vec<ScannedSlice> = run(client, &slices).await?;
         let mut counts = Vec::new();
-        for (of, (next, fields)) in scanned.iter_mut().zip(slices) {
-            of.cursor = next;
+        for ((_, cursor), (next, fields)) in scanned.iter_mut().zip(slices) {
+            *cursor = next;
             counts.extend(fields.into_iter().filter_map(|(subject, used)| {
                 Some(SubjectCount { subject: Subject::parse(&subject).ok()?, used: used.parse().ok()? })
             }));
         }
-        self.unfinished.extend(scanned.into_iter().filter(|of| of.cursor != 0));
+        self.unfinished.extend(scanned.into_iter().filter(|(_, cursor)| *cursor != 0));
         Ok(Some(counts))
     }
 }

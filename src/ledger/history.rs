@@ -163,7 +163,7 @@ impl HistoryArchiver {
         Ok(cost)
     }
 
-    /// Finds what is left of a day.
+    /// Finds the unarchived metrics of a day.
     async fn begin(&mut self, client: &RedisClient, day: Day) -> RedisResult<DayInProgress> {
         let progress = self.keys.history_progress(day);
         if self.pending.get(&day) == Some(&ArchiveStart::Anew) {
@@ -219,16 +219,8 @@ impl HistoryArchiver {
             call = call.key(self.keys.usage(metric, day, bucket)).key(self.keys.history(metric, bucket));
         }
         let counters = (COUNTERS_AT_ONCE * 90 / self.days).clamp(10, COUNTERS_AT_ONCE);
-        call.arg(metric.as_str())
-            .arg(first)
-            .arg(day.since_epoch())
-            .arg(self.days)
-            .arg(counters)
-            .arg(PROGRESS_TTL_S)
-            .arg(u64::from(self.days) * 86_400)
-            .arg(SPREAD_S)
-            .run(client)
-            .await
+        call = call.arg(metric.as_str()).arg(first).arg(day.since_epoch()).arg(self.days).arg(counters);
+        call.arg(PROGRESS_TTL_S).arg(u64::from(self.days) * 86_400).arg(SPREAD_S).run(client).await
     }
 }
 

@@ -50,7 +50,7 @@ pub struct PeriodArchiver {
 }
 
 impl PeriodArchiver {
-    /// For the partition with these keys, whose events may arrive `late_max` after the end of their day.
+    /// An archiver for the partition with these keys. Its events may arrive `late_max` after the end of their day.
     pub fn new(keys: Keys, late_max: Duration, history: HistoryConfig) -> Self {
         let archiver = HistoryArchiver::new(keys.clone(), history);
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }

@@ -50,8 +50,7 @@ pub struct CachedCounter {
     pub changed_index: u32,
     /// The last batch that looked it up; the entries that need it may not be added yet.
     pub needed_by_batch: u64,
-    hash_id: u32,
-    subject_index: u32,
+    key: RowKey,
     /// The next row of the same subject.
     next_of_subject: u32,
 }
@@ -153,8 +152,7 @@ impl CounterCache {
 
     /// Subject and hash of the row.
     pub fn key_of(&self, at: u32) -> RowKey {
-        let row = &self.rows[at as usize];
-        RowKey { subject_index: row.subject_index, hash_id: row.hash_id }
+        self.rows[at as usize].key
     }
 
     /// Inserts a row that was read. Evicts older periods of the same metric and window, except rows that batches from
@@ -169,8 +167,7 @@ impl CounterCache {
             changed_in_batch: 0,
             changed_index: 0,
             needed_by_batch: oldest_batch_in_use,
-            hash_id: key.hash_id,
-            subject_index: key.subject_index,
+            key,
             next_of_subject: self.first_of(key.subject_index),
         };
         let at = match self.vacant.pop() {
@@ -185,10 +182,7 @@ impl CounterCache {
         };
         self.first[key.subject_index as usize] = at;
         let (hasher, rows) = (&self.hasher, &self.rows);
-        let hash_of = |at: &u32| {
-            let row = &rows[*at as usize];
-            hasher.hash_one(RowKey { subject_index: row.subject_index, hash_id: row.hash_id })
-        };
+        let hash_of = |at: &u32| hasher.hash_one(rows[*at as usize].key);
         self.index.insert_unique(hash_of(&at), at, hash_of);
         at
     }
@@ -207,7 +201,7 @@ impl CounterCache {
         let mut at = self.first_of(key.subject_index);
         while at != NONE {
             let row = &self.rows[at as usize];
-            let of = self.metric_period(row.hash_id);
+            let of = self.metric_period(row.key.hash_id);
             if of.period.window() == window
                 && of.metric == metric
                 && row.changed_in_batch.max(row.needed_by_batch) < oldest_batch_in_use

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- trim: cleanup after a commit, which may wait: move the group that shows our progress, and trim counted entries from
--- the stream.
+-- trim: the part of a commit's work that may be delayed: move the group that shows our progress, and trim counted
+-- entries from the stream.
 --
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3 ..] lists of event ids of past windows
 --

@@ -1,4 +1,4 @@
-//! The wrapper of `trim.lua`: cleanup after a commit, which may wait.
+//! The wrapper of `trim.lua`: the part of a commit's work that may be delayed.
 
 use std::sync::LazyLock;
 

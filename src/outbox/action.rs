@@ -106,10 +106,8 @@ pub async fn act(
     ids: &[DeliveryId],
 ) -> Result<Vec<ActionReply>, OutboxError> {
     assert!(ids.len() <= ACTION_MAX, "the caller cuts its list");
-    let mut call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(ENDED_DELIVERY_TTL.as_secs());
-    for id in ids {
-        call = call.arg(id.as_str());
-    }
+    let texts: Vec<&str> = ids.iter().map(DeliveryId::as_str).collect();
+    let call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(ENDED_DELIVERY_TTL.as_secs()).arg(&texts);
     let replies: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Act, keys.stream()))?;
     ids.iter().zip(replies).map(|(id, reply)| reply_of(&reply, id)).collect()
 }
@@ -119,10 +117,9 @@ fn reply_of(reply: &str, id: &DeliveryId) -> Result<ActionReply, OutboxError> {
         "done" => Ok(ActionReply::Done),
         "leased" => Ok(ActionReply::Leased),
         "missing" => Ok(ActionReply::Missing),
-        state => DeliveryState::from_stored(state).map(ActionReply::InState).ok_or_else(|| OutboxError::Answer {
-            operation: Operation::Act,
-            of: id.to_string(),
-            answer: state.to_owned(),
-        }),
+        state => match DeliveryState::from_stored(state) {
+            Some(state) => Ok(ActionReply::InState(state)),
+            None => Err(OutboxError::answer(Operation::Act, id, state)),
+        },
     }
 }

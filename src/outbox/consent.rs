@@ -14,7 +14,7 @@ use crate::types::{Secret, Subject, VerificationRequest};
 
 /// Answers questions of the outbox about requests for consent.
 pub trait ConsentRequests: fmt::Debug + Send + Sync {
-    /// The contact whose consent is requested, in its current form. `None`: the request is void because the contact was
+    /// The contact that is asked for consent, in its current form. `None`: the request is void because the contact was
     /// removed, changed, or verified meanwhile; its delivery ends `cancelled`. Changes nothing.
     fn contact<'a>(
         &'a self,

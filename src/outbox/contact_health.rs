@@ -58,9 +58,8 @@ pub(super) async fn noted_since(
         ContactHealth::Unknown => format!("{contact} unknown"),
         _ => contact.to_string(),
     };
-    let mut command = redis::cmd("HGET");
-    command.arg(format!("{}{subject}", keys.failing_prefix())).arg(field);
-    let noted: Option<String> = client.query(&command).await?;
+    let key = format!("{}{subject}", keys.failing_prefix());
+    let noted: Option<String> = client.query(redis::cmd("HGET").arg(key).arg(field)).await?;
     let times = noted.as_deref().and_then(|noted| {
         let (first, newest) = noted.split_once(' ')?;
         Some((UnixMs(first.parse().ok()?), UnixMs(newest.parse().ok()?)))

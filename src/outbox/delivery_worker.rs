@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 use super::context::{DispatcherConfig, OutboxContext};
+use super::delivery_log::{self, count_ended};
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
 use super::fan_out::FanOutReply;
-use super::fan_out_log;
 use super::lease::LeasedDelivery;
 use super::leased_recipients::LeasedRecipients;
 use super::notifier::{AttemptRequest, Notifier};
@@ -20,7 +20,6 @@ use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
 use super::settle::{SettleReply, Settlement};
 use super::settle_queue::SettleQueue;
-use super::settlement_log::{self, count_ended};
 use super::slots::AttemptPermit;
 use super::wake::wake_reachable;
 use super::{UNREADABLE_CONTACT_WAIT, expires_at};
@@ -213,7 +212,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let recipients = Recipients::select(alert, &contacts, outbox.on_multiple);
         let call = || self.settle_queue.fan_out(leased, alert, &recipients);
         match self.retry_until_recorded(leased, call).await {
-            Some(FanOutReply::Done(result)) => fan_out_log::fanned_out_again(leased, alert, &result),
+            Some(FanOutReply::Done(result)) => delivery_log::fanned_out_again(leased, alert, &result),
             // An earlier call may have succeeded without a reply. The steps below are then still missing.
             Some(_) => {
                 tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call succeeded")
@@ -258,7 +257,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             count_ended(leased.channel, settlement.state());
         }
         let Some(notification) = notification else { return };
-        settlement_log::settled(leased, notification, &settlement, now);
+        delivery_log::settled(leased, notification, &settlement, now);
         if let Notification::Verification(request) = notification {
             self.shared.consents.settled(request, &settlement);
         }
@@ -391,7 +390,6 @@ fn give_back(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Settlem
 
 /// Whether a follower may start at once: no attempt was made, or the destination answered it.
 fn is_answered(settlement: &Settlement) -> bool {
-    settlement
-        .outcome()
-        .is_none_or(|outcome| DestinationHealth::from_outcome(outcome) != Some(DestinationHealth::Failed))
+    let has_failed = |outcome| DestinationHealth::from_outcome(outcome) == Some(DestinationHealth::Failed);
+    !settlement.outcome().is_some_and(has_failed)
 }

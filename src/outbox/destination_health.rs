@@ -29,11 +29,7 @@ impl DestinationHealth {
             }
             // An address that must not be called, or a message that can't be built.
             (OutcomeClass::Permanent | OutcomeClass::Rejected, None) => None,
-            (OutcomeClass::Transient, Some(400..=499))
-                if !outcome.status.is_some_and(|status| FAILURES.contains(&status)) =>
-            {
-                Some(Self::Answered)
-            }
+            (OutcomeClass::Transient, Some(status @ 400..=499)) if !FAILURES.contains(&status) => Some(Self::Answered),
             (OutcomeClass::Transient, _) if outcome.is_about_contact => Some(Self::Answered),
             (OutcomeClass::Transient, _) => Some(Self::Failed),
         }

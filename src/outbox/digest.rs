@@ -88,8 +88,8 @@ impl DigestLoop {
         let ids: Vec<DeliveryId> = self.recipients().map(|contact| notification.delivery_to(&contact.id)).collect();
         forget_erased(&self.partitions, &ids).await.map_err(|error| self.failed(error))?;
         // Last: if the daemon dies before this, the same digest is created again with the same id.
-        let mut command = redis::cmd("SET");
-        client.query(command.arg(keys.digest()).arg(until.0)).await.map_err(|error| self.failed(error))
+        let stored = client.query(redis::cmd("SET").arg(keys.digest()).arg(until.0)).await;
+        stored.map_err(|error| self.failed(error))
     }
 
     /// When the newest digest was due.
@@ -105,8 +105,7 @@ impl DigestLoop {
 
     async fn read(&self, (from_ms, until_ms): (UnixMs, UnixMs)) -> RedisResult<DailyDigest> {
         let Partition { client, keys } = self.first();
-        let mut command = redis::cmd("HGET");
-        let instance: Option<String> = client.query(command.arg(keys.checkpoint()).arg("instance")).await?;
+        let instance: Option<String> = client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("instance")).await?;
         let id = digest_of(&[&instance.unwrap_or_default(), keys.name(), &until_ms.to_string()]);
         let mut digest = DailyDigest {
             id: format!("digest_{id}"),
@@ -136,8 +135,7 @@ impl DigestLoop {
 /// The deliveries of a partition that were given up in that time.
 async fn add_dead(digest: &mut DailyDigest, Partition { client, keys }: &Partition) -> RedisResult<()> {
     let (after, until) = (format!("({}", digest.from_ms.0), digest.until_ms.0);
-    let mut command = redis::cmd("ZCOUNT");
-    digest.dead += client.query::<u64>(command.arg(keys.dead()).arg(&after).arg(until)).await?;
+    digest.dead += client.query::<u64>(redis::cmd("ZCOUNT").arg(keys.dead()).arg(&after).arg(until)).await?;
     let left = NAMED_MAX - digest.dead_first.len();
     let mut command = redis::cmd("ZRANGEBYSCORE");
     command.arg(keys.dead()).arg(&after).arg(until).arg("WITHSCORES").arg("LIMIT").arg(0).arg(left);
@@ -160,8 +158,7 @@ async fn add_dead(digest: &mut DailyDigest, Partition { client, keys }: &Partiti
 
 /// The alerts of a partition that currently wait for a contact, and the first of their subjects.
 async fn add_waiting(digest: &mut DailyDigest, Partition { client, keys }: &Partition) -> RedisResult<()> {
-    let mut command = redis::cmd("ZCARD");
-    digest.waiting += client.query::<u64>(command.arg(keys.waiting())).await?;
+    digest.waiting += client.query::<u64>(redis::cmd("ZCARD").arg(keys.waiting())).await?;
     let mut from = b"-".to_vec();
     while digest.waiting_first.len() < NAMED_MAX {
         let mut command = redis::cmd("ZRANGEBYLEX");

@@ -12,11 +12,11 @@ use metrics::counter;
 use super::ENDED_DELIVERY_TTL;
 use super::contact_health::{ContactHealth, UNKNOWN_KEPT, noted_since};
 use super::context::OutboxContext;
+use super::delivery_log;
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue_while_leased};
 use super::error::{Operation, OutboxError, chain};
 use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
-use super::fan_out_log;
 use super::lease::LeasedDelivery;
 use super::notifier::Notifier;
 use super::recipients::Recipients;
@@ -99,7 +99,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             let call = || fan_out(&self.shared.outbox.client, &self.shared.outbox.keys, &requests);
             let answers = self.retry_until_recorded(leased, call).await?;
             let [FanOutReply::Done(result)] = answers.as_slice() else { return None };
-            fan_out_log::fanned_out(alert, result);
+            delivery_log::fanned_out(alert, result);
             self.shared.outbox.new_deliveries.notify_one();
         }
         Some(Settlement::ContactDisabled(outcome.clone()))
@@ -134,16 +134,14 @@ impl<N: Notifier> DeliveryWorker<N> {
 
     /// Whether to disable the contact.
     async fn verdict(&self, subject: &Subject, contact: &Contact, outcome: &Outcome, now: UnixMs) -> ContactVerdict {
+        let disable_after = self.shared.config.disable_after;
         let (reason, note, after, kept) =
             match (outcome.disables, ContactHealth::from_outcome(contact.channel(), outcome)) {
                 (Some(reason), _) if outcome.disables_after.is_zero() => return ContactVerdict::Disable(reason),
                 (Some(reason), _) => (reason, ContactHealth::Unknown, outcome.disables_after, UNKNOWN_KEPT),
-                (None, Some(ContactHealth::Failing)) if !self.shared.config.disable_after.is_zero() => (
-                    DisableReason::Failing,
-                    ContactHealth::Failing,
-                    self.shared.config.disable_after,
-                    self.shared.config.disable_after,
-                ),
+                (None, Some(note @ ContactHealth::Failing)) if !disable_after.is_zero() => {
+                    (DisableReason::Failing, note, disable_after, disable_after)
+                }
                 (None, _) => return ContactVerdict::Keep,
             };
         let again_after = |wait| match note {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::DispatcherConfig;
 use super::counting_backlog::CountingBacklog;
+use super::delivery_log::count_ended;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
 use super::lease::{LeaseRequest, LeaseTimes, LeasedDelivery, lease};
@@ -18,7 +19,6 @@ use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::settle_queue::{Settler, settle_queue};
-use super::settlement_log::count_ended;
 use super::slots::{FreeSlots, PrefetchQueue};
 use super::{IDLE, LEASE_MARGIN};
 use crate::redis_client::client::RESPONSE_TIMEOUT;
@@ -65,8 +65,8 @@ impl<N: Notifier> DispatcherConfig<N> {
 struct Dispatcher<N> {
     worker: Arc<DeliveryWorker<N>>,
     settler: Settler,
-    /// Maximum number of attempts that run or whose outcomes are unrecorded. If outcomes can't be recorded, nothing
-    /// more is sent, because it would be sent repeatedly.
+    /// Maximum number of attempts that run or wait until their outcome is recorded. If outcomes can't be recorded,
+    /// nothing more is sent, because it would be sent repeatedly.
     attempts_max: usize,
     /// One permit per delivery that may wait for the end of an earlier attempt.
     followers: Arc<Semaphore>,

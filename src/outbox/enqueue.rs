@@ -73,6 +73,6 @@ async fn call(
         "made" => Ok(EnqueueReply::Made),
         "exists" => Ok(EnqueueReply::Exists),
         "stale" => Ok(EnqueueReply::Stale),
-        _ => Err(OutboxError::Answer { operation: Operation::Enqueue, of: of(), answer }),
+        _ => Err(OutboxError::answer(Operation::Enqueue, of(), answer)),
     }
 }

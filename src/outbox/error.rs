@@ -76,6 +76,11 @@ impl OutboxError {
         move |source| Self::Redis { operation, of, source }
     }
 
+    /// The error for a reply of a script that its wrapper does not know.
+    pub(super) fn answer(operation: Operation, of: impl fmt::Display, answer: impl Into<String>) -> Self {
+        Self::Answer { operation, of: of.to_string(), answer: answer.into() }
+    }
+
     /// What the failure means for the caller.
     pub fn error_kind(&self) -> ErrorKind {
         match self {

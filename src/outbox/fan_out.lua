@@ -128,8 +128,9 @@ local function open(alert, d, created, attempts)
   if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(alert, d.id)) end
 end
 
--- Two sources of one alert may want the same delivery, or one may be wanted by the other. The second source was judged
--- before the first one's writes. For a cancelled delivery: its attempts.
+-- Two sources of one alert may want the same delivery, or one source may be the wanted delivery of the other. All were
+-- judged before the first write, so these tables tell what was written since: the opened deliveries, and the attempts
+-- of each cancelled one.
 local opened, cancelled = {}, {}
 
 local function fan_out(alert)

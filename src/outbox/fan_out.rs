@@ -25,7 +25,7 @@ pub enum FanOutSource<'a> {
         /// Its id.
         entry: &'a str,
     },
-    /// A leased delivery without a contact, or whose contact was removed.
+    /// A leased delivery that has no contact, or no longer has one.
     Delivery {
         /// Its id.
         id: &'a DeliveryId,
@@ -161,14 +161,9 @@ pub async fn fan_out(
         [FanOutRequest { alert, .. }] => format!("alert {} of {}", alert.id, keys.stream()),
         _ => format!("{} alerts of {}", requests.len(), keys.stream()),
     };
-    let redis = OutboxError::redis(Operation::FanOut, of());
-    let reply: Vec<Value> = call.run(client).await.map_err(redis)?;
+    let reply: Vec<Value> = call.run(client).await.map_err(OutboxError::redis(Operation::FanOut, of()))?;
     let answers = answers_of(reply, wanted_of_each).map_err(OutboxError::redis(Operation::FanOut, of()))?;
-    answers.ok_or_else(|| OutboxError::Answer {
-        operation: Operation::FanOut,
-        of: of(),
-        answer: "another number of answers, or other words".to_owned(),
-    })
+    answers.ok_or_else(|| OutboxError::answer(Operation::FanOut, of(), "another number of answers, or other words"))
 }
 
 /// The script's replies for all alerts; `None` if the script and this wrapper do not match.

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::IDLE;
 use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
+use super::delivery_log;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
-use super::fan_out_log;
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
@@ -123,11 +123,9 @@ impl FanOutLoop {
         let OutboxContext { client, keys, contacts, on_multiple, new_deliveries } = &self.outbox;
         let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert, _)| &alert.subject).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
-        let told = alerts
-            .iter()
-            .zip(&contacts)
-            .map(|((_, alert, _), contacts)| Recipients::select(alert, contacts, *on_multiple));
-        let recipients: Vec<Recipients> = told.collect();
+        let pairs = alerts.iter().zip(&contacts);
+        let recipients: Vec<Recipients> =
+            pairs.map(|((_, alert, _), contacts)| Recipients::select(alert, contacts, *on_multiple)).collect();
         let mut requests = Vec::with_capacity(alerts.len());
         for ((entry, alert, json), recipients) in alerts.iter().zip(&recipients) {
             requests.push(FanOutRequest { source: FanOutSource::Outbox { entry }, alert, json, recipients });
@@ -139,7 +137,7 @@ impl FanOutLoop {
             self.unsure.extend(waiting.map(|request| request.alert.subject.clone()));
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
                 match answer {
-                    FanOutReply::Done(result) => fan_out_log::fanned_out(request.alert, &result),
+                    FanOutReply::Done(result) => delivery_log::fanned_out(request.alert, &result),
                     FanOutReply::Gone | FanOutReply::Stale => {
                         tracing::debug!(alert = %request.alert.id, "not fanned out again: another daemon did it, or an earlier call whose reply was lost");
                     }

@@ -49,10 +49,8 @@ pub async fn forget_deliveries(
 ) -> RedisResult<ForgottenDeliveries> {
     let mut forgotten = ForgottenDeliveries::default();
     for ids in ids.chunks(DELIVERIES_AT_ONCE) {
-        let mut call = schedule::call(&SCRIPT, keys).arg(subject.as_str());
-        for id in ids {
-            call = call.arg(id.as_str());
-        }
+        let ids: Vec<&str> = ids.iter().map(DeliveryId::as_str).collect();
+        let call = schedule::call(&SCRIPT, keys).arg(subject.as_str()).arg(&ids);
         let (removed, pending): (u64, u64) = call.run(client).await?;
         forgotten.removed += removed;
         forgotten.pending += pending;

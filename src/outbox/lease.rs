@@ -156,11 +156,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     let clock_of = |channel| LeaseClock { called, length: request.times.get(channel), answered, server_now: now };
     let id_of = |pair: &[String]| DeliveryId::from_stored(&pair[0]);
     let channel_of = |pair: &[String]| Channel::from_stored(&pair[1]).unwrap_or(Channel::None);
-    let malformed = || OutboxError::Answer {
-        operation: Operation::Lease,
-        of: keys.stream().to_owned(),
-        answer: String::from_utf8_lossy(&leased).into_owned(),
-    };
+    let malformed = || OutboxError::answer(Operation::Lease, keys.stream(), String::from_utf8_lossy(&leased));
     Ok(LeaseReply {
         now,
         next_healthy: next_healthy.map(UnixMs),

@@ -1,4 +1,4 @@
-//! The stored recipients for all alerts of one lease call, read in one write.
+//! The stored recipients for all alerts of one lease call, read in one round trip.
 //!
 //! The first task that asks reads for all of them. The result is valid only for a moment: a follower that has waited
 //! longer reads for itself, so that a contact that was removed meanwhile gets nothing. Read next:
@@ -16,7 +16,7 @@ use crate::contacts::resolver::{ContactResolver, StoredRecipients};
 use crate::redis_client::RedisClient;
 use crate::types::Notification;
 
-/// How long the result is used: no longer than a request may take anyway.
+/// How long the result is used. A request may take as long anyway.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// One delivery's share of the common read.

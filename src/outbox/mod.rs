@@ -24,6 +24,7 @@ pub mod contact_change_listener;
 mod contact_health;
 mod context;
 mod counting_backlog;
+mod delivery_log;
 mod delivery_worker;
 mod destination_health;
 pub mod digest;
@@ -32,7 +33,6 @@ pub mod dispatcher;
 pub mod enqueue;
 mod error;
 pub mod fan_out;
-mod fan_out_log;
 pub mod fan_out_loop;
 pub mod forget;
 pub mod forget_in_digests;
@@ -49,7 +49,6 @@ pub mod retry_policy;
 mod schedule;
 pub mod settle;
 mod settle_queue;
-mod settlement_log;
 pub mod slots;
 pub mod subject_deliveries;
 pub mod totals;
@@ -89,9 +88,10 @@ pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 /// Interval at which a delivery with unreadable contacts is tried again.
 const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
 
-/// An alert whose period ended longer ago than this before its first attempt is recorded but not sent: an old stream
-/// must not cause alerts about last month, and an alert without a contact must not wait forever. An hour loses its
-/// relevance sooner than a day. The period of a total does not end: its alert expires this long after it was raised.
+/// Number of hours after the end of its period after which an alert without an attempt expires: it is recorded but not
+/// sent. An old stream must not cause alerts about last month, and an alert without a contact must not wait forever. An
+/// hour loses its relevance sooner than a day. The period of a total does not end: its alert expires this long after it
+/// was raised.
 pub const fn expires_after_hours(window: Window) -> i64 {
     match window {
         Window::Hour => 2,

@@ -192,8 +192,8 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
     }
 }
 
-/// A request for consent whose retry would come after its expiry ends `expired` now, with its error. It is not dead,
-/// because nobody can do anything about it.
+/// If the retry of a request for consent would come after the request's expiry, the delivery ends `expired` now, with
+/// the error of the attempt. It does not end dead, because a replay could not help.
 fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
     let Notification::Verification(asked) = request.notification else { return settlement };
     match settlement {

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Counts the tasks whose outcome waits for Redis, and makes them retry when Redis is available again.
+/// Counts the tasks that wait until Redis accepts an outcome, and makes them retry when Redis is available again.
 #[derive(Debug, Default)]
 pub(super) struct PendingOutcomes {
     waiting: TaskTracker,

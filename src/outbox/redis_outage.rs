@@ -25,23 +25,12 @@ impl RedisOutage {
     pub(super) async fn failed(&mut self, error: &OutboxError, stop: &CancellationToken) {
         let kind = error.error_kind();
         kind.count(error.label());
-        if self.failing.replace(kind) != Some(kind) {
-            let task = self.task;
-            let error = chain(error);
-            if kind == ErrorKind::Full {
-                tracing::error!(
-                    task,
-                    error,
-                    "redis memory is full: nothing is sent until memory is free; trying again"
-                );
-            } else {
-                tracing::error!(
-                    task,
-                    error,
-                    error_kind = kind.as_str(),
-                    "redis does not serve deliveries; trying again"
-                );
-            }
+        let is_new = self.failing.replace(kind) != Some(kind);
+        let (task, error) = (self.task, chain(error));
+        if is_new && kind == ErrorKind::Full {
+            tracing::error!(task, error, "redis memory is full: nothing is sent until memory is free; trying again");
+        } else if is_new {
+            tracing::error!(task, error, error_kind = kind.as_str(), "redis does not serve deliveries; trying again");
         }
         let _ = tokio::time::timeout(self.retries.next_delay(), stop.cancelled()).await;
     }

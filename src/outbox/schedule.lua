@@ -108,8 +108,8 @@ local function keep_subject(subject, has_pending, now)
     local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
     local last = tonumber(newest[2] or '')
     if last and last ~= NEVER then redis.call('EXPIRE', key, whole(math.max(1, math.ceil((last - now) / 1000)))) end
-    -- The lease can't know the subject of a pending delivery whose hash is missing. If the slot moves, EXISTS may fail:
-    -- then the id stays.
+    -- If the hash of a pending delivery is missing, its id leaves the list here, because a lease can't know its
+    -- subject. If the slot moves, EXISTS may fail: then the id stays.
     if last ~= NEVER or redis.pcall('EXISTS', ARGV[4] .. newest[1]) ~= 0 then return end
     redis.call('ZREM', key, newest[1])
   end
@@ -128,8 +128,8 @@ end
 
 local destinations = {}
 
--- How long nobody made the attempt that was due through an open circuit, in ms: no daemon sent, or all were busy. A
--- shorter delay does not count as our own outage.
+-- How long an attempt through an open circuit was due and no daemon made it, in ms. A delay up to PROBE_LATE is normal
+-- and counts as 0.
 local PROBE_LATE = 60000
 local function lateness(d, now)
   local late = now - d.probe_at
@@ -255,15 +255,15 @@ local function learn(d, was_answered, now, probe_first, probe_max)
     d.has_opened, d.has_closed = not d.has_closed, false
     d.probe_at, d.probes, d.away, d.opened_at = now + probe_first, 0, 0, now
   elseif d.probe_at <= now then
-    -- Only attempts from before the circuit opened end before the next one may begin, and they reveal nothing new.
+    -- Attempts that end before probe_at began before the circuit opened, and reveal nothing new.
     d.probes, d.away = d.probes + 1, d.away + lateness(d, now)
     d.probe_at = now + math.min(probe_max, probe_first * 2 ^ math.min(d.probes, 20))
   end
   d.bound = 1
 end
 
--- Stores the applied changes, and returns the names of the destinations whose circuits opened, and of those whose
--- circuits closed.
+-- Stores the applied changes. Returns two lists of destinations: those with a circuit that opened, and with one that
+-- closed.
 local function store_states()
   local opened, closed = {}, {}
   for _, d in pairs(destinations) do

@@ -18,8 +18,8 @@ use super::lease::LEASE_MAX;
 #[derive(Debug, Clone)]
 pub struct Slots {
     all: Arc<Semaphore>,
-    /// Half of them: the maximum for destinations whose last attempt failed, or that were never attempted. Even if many
-    /// of those hang, the others have the other half.
+    /// Half of them: the maximum for unhealthy destinations, which failed at the last attempt or were never attempted.
+    /// Even if many of those hang, the others have the other half.
     unhealthy: Arc<Semaphore>,
 }
 

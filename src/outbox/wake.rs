@@ -129,13 +129,10 @@ impl Members {
 async fn wake(client: &RedisClient, keys: &Keys, mut members: Members) -> Result<u64, OutboxError> {
     let mut woken = 0;
     loop {
-        let call = schedule::call(&SCRIPT, keys);
-        let call = call.arg(members.least.as_slice()).arg(members.greatest.as_slice()).arg(WAKE_MAX);
-        let (now_woken, last): (u64, Option<Vec<u8>>) = call
-            .arg(Destination::none().as_str())
-            .run(client)
-            .await
-            .map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;
+        let call = schedule::call(&SCRIPT, keys).arg(members.least.as_slice()).arg(members.greatest.as_slice());
+        let call = call.arg(WAKE_MAX).arg(Destination::none().as_str());
+        let (now_woken, last): (u64, Option<Vec<u8>>) =
+            call.run(client).await.map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;
         woken += now_woken;
         // Woken deliveries stay in the index until they are fanned out, so the next call begins after the last one.
         // Each step advances, so this ends.

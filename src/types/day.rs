@@ -65,11 +65,8 @@ impl Day {
     /// [`DayError`] for any other text and for dates that do not exist.
     pub fn parse(text: &str) -> Result<Self, DayError> {
         // chrono alone would also accept signs and missing zeros, but a day has only one text.
-        let shaped = text
-            .bytes()
-            .enumerate()
-            .all(|(at, byte)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() });
-        if text.len() != 10 || !shaped {
+        let fits = |(at, byte): (usize, u8)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() };
+        if text.len() != 10 || !text.bytes().enumerate().all(fits) {
             return Err(DayError);
         }
         NaiveDate::parse_from_str(text, "%Y-%m-%d").map(Self).map_err(|_| DayError)

@@ -10,7 +10,8 @@ const BYTES_MAX: usize = 300;
 
 text_id! {
     /// A destination's name: the origin of a webhook's URL, such as `https://example.com`, or the name of a channel
-    /// whose messages all use one server, such as `email`. Short printable ASCII, so that it can be a part of a key.
+    /// that sends all messages through one server, such as `email`. Short printable ASCII, so that it can be a part of
+    /// a key.
     Destination
 }
 

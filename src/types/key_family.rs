@@ -14,7 +14,7 @@ pub struct KeyFamily<'a> {
 }
 
 impl<'a> KeyFamily<'a> {
-    /// The family of a key; `None` for a key of another partition than that of `keys`.
+    /// The family of a key; `None` if the key belongs to another partition than `keys`.
     pub fn parse(keys: &Keys, key: &'a str) -> Option<Self> {
         let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
         let rest = rest.strip_prefix(keys.tag.as_str())?;

@@ -199,7 +199,7 @@ keys_of_partition! {
     /// A delivery's id follows.
     delivery_prefix = "quota_delivery:{}:";
     deliveries = "quota_deliveries:{}";
-    /// A subject follows, except for deliveries without a subject, whose key has a digest.
+    /// A subject follows, or nothing for deliveries without a subject, such as digests.
     subject_deliveries_prefix = "quota_subject_deliveries:{}:";
     dead = "quota_dead:{}";
     lease = "quota_lease:{}";

@@ -1,4 +1,4 @@
-//! What call sites tell the cap on log lines (`app/log_cap.rs`).
+//! Constants of the cap on log lines (`app/log_cap.rs`).
 
 /// Name of events that describe a lasting state: the log shows one line per minute for each state. Used as
 /// `tracing::warn!(name: ONCE_A_MINUTE, ...)`.

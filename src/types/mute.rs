@@ -36,7 +36,7 @@ fn as_text<S: Serializer>(until: &Option<UnixMs>, serializer: S) -> Result<S::Ok
 /// When a mute is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MuteEnd {
-    /// Not by itself.
+    /// Never by itself.
     Never,
     /// After this long.
     After(Duration),

@@ -42,7 +42,7 @@ text_enum! {
 pub struct VerificationRequest {
     /// The id of the request: ASCII letters, digits, `_` and `-`. Requests with the same id are the same request.
     pub id: String,
-    /// The subject whose alerts the address would receive.
+    /// The address would receive the alerts of this subject.
     pub subject: Subject,
     /// The contact's id.
     pub contact: ContactId,

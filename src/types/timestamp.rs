@@ -64,7 +64,7 @@ impl fmt::Display for UnixMs {
     }
 }
 
-/// An instant whose JSON form is text, such as `2026-11-21T08:37:00.123Z`: the form of all times that are shown.
+/// An instant with text as its JSON form, such as `2026-11-21T08:37:00.123Z`. All times that are shown have this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rfc3339(#[serde(with = "rfc3339")] pub UnixMs);

@@ -10,7 +10,7 @@ pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
 /// Units of one event or one limit: 1 to 2^53 - 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u64", into = "u64")]
+#[serde(try_from = "u64")]
 pub struct Units(u64);
 
 inline_schema!(Units, { "type": "integer", "minimum": 1, "maximum": UNITS_MAX });
@@ -98,12 +98,6 @@ impl TryFrom<u64> for Units {
     type Error = UnitsError;
     fn try_from(units: u64) -> Result<Self, UnitsError> {
         Self::new(units).ok_or(UnitsError)
-    }
-}
-
-impl From<Units> for u64 {
-    fn from(units: Units) -> Self {
-        units.0
     }
 }
 

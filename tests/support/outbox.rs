@@ -299,7 +299,7 @@ pub const EXPIRES_AT: UnixMs = RESETS_AT.plus(48 * 3_600_000);
 
 /// The alert of this subject and percentage; the same id every time.
 pub fn alert(subject: &Subject, percent: u16) -> Alert {
-    let percent = Percent::try_from(u64::from(percent)).expect("a legal percentage");
+    let percent = Percent::new(percent).expect("a legal percentage");
     let sample = Sample { zone: quotabell::zones::Zone::UTC, ..Sample::for_subject(subject.clone()) };
     Alert { used: 4000, resets_at_ms: Some(RESETS_AT), ..sample.alert(percent, UnixMs(1_795_250_000_123)) }
 }
