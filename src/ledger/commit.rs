@@ -196,7 +196,7 @@ fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
     command.arg(if new.record.earlier.is_empty() { alert.clone() } else { to_json(&new.record) }).arg(alert);
 }
 
-/// A TTL as the script takes it.
+/// A TTL as an argument of the script.
 fn ttl_argument(ttl_s: Option<u64>) -> Cow<'static, str> {
     ttl_s.map_or("none".into(), |ttl_s| ttl_s.to_string().into())
 }

@@ -280,7 +280,7 @@ impl CounterCache {
 }
 
 /// Lifetime of a period's data after its last write: 14 days, and at least 48 hours after the period has ended in every
-/// zone. `None` for a total, whose data live as long as their subject.
+/// zone. `None` for a total: its data live as long as their subject.
 pub fn ttl_s(period: Period, now: UnixMs) -> Option<u64> {
     let left = match period.window() {
         Window::Total => return None,

@@ -101,7 +101,7 @@ impl PeriodSpan {
             }
             Window::Month | Window::Quarter | Window::Year => {
                 let (months, billing) = (months_of(window), billing.into());
-                // How many months the latest month in which a period begins lies before the month of `date`.
+                // Number of months from the latest month in which a period begins to the month of `date`.
                 let since = (date.month() + 12 - u32::from(billing.month.get())) % months;
                 let latest = date.with_day(1)?.checked_sub_months(Months::new(since))?;
                 let first = match billing_date(latest, billing.day)? {
@@ -226,7 +226,7 @@ impl Period {
         let hours = dates(0).flat_map(|first| (0..24).map(move |hour| Self { window: Window::Hour, first, hour }));
         let days = dates(0).map(|first| of(Window::Day, first));
         let weeks = dates(6).filter(|first| first.weekday() == Weekday::Mon).map(|first| of(Window::Week, first));
-        // A period of the longest length may contain a date that is one day less after its first date.
+        // The longest period contains dates until its length minus one day after its first date.
         let billed = [Window::Month, Window::Quarter, Window::Year].into_iter().flat_map(|window| {
             dates(window.longest_s().map_or(0, |longest_s| longest_s / 86_400 - 1)).map(move |first| of(window, first))
         });

@@ -45,7 +45,7 @@ impl Window {
     }
 
     /// Lifetime of an alert's flag, seconds: the longest length of the window and 6 h; 30 h for a day. `None` for a
-    /// total, whose flags live as long as the counter.
+    /// total: its flags live as long as the counter.
     pub fn flag_ttl_s(self) -> Option<u64> {
         self.longest_s().map(|longest_s| longest_s + FLAG_MARGIN_S)
     }
