@@ -25,7 +25,7 @@ impl ChannelError {
 
     /// The file of this setting can't be read.
     pub(super) fn unreadable(setting: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::of_setting(setting, format_args!("read {path:?}")).caused_by(source)
+        Self { source: Some(Box::new(source)), ..Self::of_setting(setting, format_args!("read {path:?}")) }
     }
 
     /// An error that is not about a setting.
@@ -36,10 +36,5 @@ impl ChannelError {
     /// Adds the hint.
     pub(super) fn with_hint(self, hint: &'static str) -> Self {
         Self { hint: Some(hint), ..self }
-    }
-
-    /// Adds the cause.
-    fn caused_by(self, source: impl Error + Send + Sync + 'static) -> Self {
-        Self { source: Some(Box::new(source)), ..self }
     }
 }

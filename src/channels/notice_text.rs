@@ -22,16 +22,12 @@ pub(super) struct NoticeText {
 
 /// The templates of notices for receivers, in English.
 static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut environment = templating::environment();
-    for (name, source) in [
+    templating::environment(&[
         ("disabled_subject", include_str!("../../templates/disabled_subject.txt")),
         ("disabled", include_str!("../../templates/disabled.txt")),
         ("digest_subject", include_str!("../../templates/digest_subject.txt")),
         ("digest", include_str!("../../templates/digest.txt")),
-    ] {
-        environment.add_template(name, source).expect("a test reads it");
-    }
-    environment
+    ])
 });
 
 /// Renders a notice in English.

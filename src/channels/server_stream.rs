@@ -55,8 +55,9 @@ impl ServerStream {
     /// The connection over this socket.
     pub(super) fn new(socket: impl SocketStream + 'static) -> Self {
         let allowance = Arc::new(AtomicUsize::new(BYTES_MAX));
-        let metered = MeteredStream { socket, allowance: Arc::clone(&allowance), since_yield: 0 };
-        Self { stream: Box::new(metered), allowance }
+        let (socket, writer) = tokio::io::split(socket);
+        let metered = MeteredReader { socket, allowance: Arc::clone(&allowance), since_yield: 0 };
+        Self { stream: Box::new(tokio::io::join(metered, writer)), allowance }
     }
 
     /// Connects to the first address that accepts a connection. The family of the first address is preferred.
@@ -119,15 +120,15 @@ async fn connect_in_order(addresses: &[IpAddr], port: u16) -> io::Result<TcpStre
     Err(last)
 }
 
-/// The socket.
-struct MeteredStream<S> {
+/// The reading half of the socket.
+struct MeteredReader<S> {
     socket: S,
     allowance: Arc<AtomicUsize>,
     /// Bytes read since other tasks had their turn.
     since_yield: usize,
 }
 
-impl<S: SocketStream> AsyncRead for MeteredStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredReader<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let left = this.allowance.load(Ordering::Relaxed);
@@ -155,20 +156,6 @@ impl<S: SocketStream> AsyncRead for MeteredStream<S> {
         this.allowance.fetch_sub(read, Ordering::Relaxed);
         this.since_yield += read;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: SocketStream> AsyncWrite for MeteredStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
 

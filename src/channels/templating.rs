@@ -36,9 +36,9 @@ pub(super) fn read_file(setting: &'static str, path: &Path) -> Result<String, Ch
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// An environment without templates: strict, with a bound on the work of one template. A `.html` template escapes
-/// values for HTML, and a `.json` template writes them as JSON.
-pub(super) fn environment() -> Environment<'static> {
+/// An environment with these embedded templates: strict, with a bound on the work of one template. A `.html` template
+/// escapes values for HTML, and a `.json` template writes them as JSON.
+pub(super) fn environment(embedded: &[(&'static str, &'static str)]) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));
@@ -54,6 +54,9 @@ pub(super) fn environment() -> Environment<'static> {
     environment.add_filter("printable", |text: &str| printable(text));
     environment.add_filter("entities", |text: &str| entities(text));
     environment.add_filter("backslashed", |text: &str, letters: &str| backslashed(text, letters));
+    for &(name, source) in embedded {
+        environment.add_template(name, source).expect("a test reads each embedded template");
+    }
     environment
 }
 

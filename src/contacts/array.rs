@@ -138,10 +138,6 @@ impl ContactArray {
         self.elements.push(raw(contact));
     }
 
-    pub(super) fn remove_element(&mut self, position: usize) {
-        self.elements.remove(position);
-    }
-
     /// Writes secret, format and headers of `contact` if they differ from the stored ones.
     pub(super) fn set_options(&mut self, stored: &StoredContact, contact: &Contact) {
         let (Some(before), Some(ContactOptions { secret, format, headers })) =

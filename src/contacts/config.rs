@@ -64,7 +64,7 @@ pub const OPERATOR_KEYS: &[&str] = &[
 ];
 const OPERATORS_OWN: usize = 2;
 
-const fn default_true() -> bool {
+pub(super) const fn default_true() -> bool {
     true
 }
 

@@ -9,6 +9,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::config::default_true;
 use super::contact::{Contact, Endpoint};
 use super::message_format::{InvalidFormat, MessageFormat, SecretUse};
 use super::options::{ContactOptions, ExtraHeaders};
@@ -115,7 +116,7 @@ struct ContactJson {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     muted_reason: Option<String>,
     /// Whether it may get alerts: the operator added it, or the owner of the address has agreed.
-    #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
     verified: bool,
     /// The percentages whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,11 +127,6 @@ struct ContactJson {
     /// Present if it gets nothing because its receiver or mailbox no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<DisabledState>,
-}
-
-/// The default of the field `verified`.
-const fn verified() -> bool {
-    true
 }
 
 /// Why a JSON object is not a contact.

@@ -117,7 +117,7 @@ impl ContactArray {
         match contacts.iter().find(is_replaced) {
             Some(replaced) => {
                 self.set_options(replaced, &asked.contact);
-                self.remove_element(asked.position);
+                self.elements.remove(asked.position);
             }
             None => self.set_verified(asked.position),
         }
@@ -143,7 +143,7 @@ impl ContactArray {
         }
         // Starts at the end, so that earlier positions stay valid.
         for stored in removed.iter().rev() {
-            self.remove_element(stored.position);
+            self.elements.remove(stored.position);
         }
         RemoveOutcome::Removed(removed.into_iter().map(|stored| stored.contact.clone()).collect())
     }

@@ -23,7 +23,9 @@ impl ContactArray {
         let mut expired = self.contacts();
         expired.retain(|stored| stored.unverified_until.is_some_and(|until| until <= now));
         // Starts at the end, so that earlier positions stay valid.
-        expired.iter().rev().for_each(|stored| self.remove_element(stored.position));
+        for stored in expired.iter().rev() {
+            self.elements.remove(stored.position);
+        }
         expired.into_iter().map(|stored| stored.contact).collect()
     }
 

@@ -1,14 +1,13 @@
 //! The section `[plans.NAME.rate]`: units per time for each metric, and the limiter.
 //!
-//! Every key except `algorithm` is a metric, so the section is deserialized by hand: serde does not support `flatten`
-//! with `deny_unknown_fields`.
+//! Every key except `algorithm` is a metric. The section is deserialized by hand, because an error in a flattened map
+//! would not name the faulty key.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Error, MapAccess, Visitor};
-use serde::ser::SerializeMap as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::limiter::{Algorithm, Limiter};
 use crate::types::{Metric, Rate};
@@ -18,11 +17,12 @@ use quotabell_throttle::TooManyMembers;
 pub const ALGORITHM: &str = "algorithm";
 
 /// The rates of a plan; empty by default.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct RateConfig {
     /// The limiter of all rates.
     pub algorithm: Algorithm,
     /// The rate of each metric.
+    #[serde(flatten)]
     pub rates: BTreeMap<Metric, Rate>,
 }
 
@@ -38,7 +38,7 @@ impl RateConfig {
     ///
     /// The first metric whose rate its limiter does not support.
     pub fn limiters(&self) -> Result<BTreeMap<Metric, Limiter>, UnsupportedRate> {
-        let limiter = |(metric, rate): (&Metric, &Rate)| match Limiter::new(self.algorithm, *rate) {
+        let limiter = |(metric, rate): (&Metric, &Rate)| match Limiter::new(self.algorithm, (*rate).into()) {
             Ok(limiter) => Ok((metric.clone(), limiter)),
             Err(source) => Err(UnsupportedRate { metric: metric.clone(), source }),
         };
@@ -54,17 +54,6 @@ pub struct UnsupportedRate {
     pub metric: Metric,
     /// The reason.
     pub source: TooManyMembers,
-}
-
-impl Serialize for RateConfig {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1 + self.rates.len()))?;
-        map.serialize_entry(ALGORITHM, &self.algorithm)?;
-        for (metric, rate) in &self.rates {
-            map.serialize_entry(metric, rate)?;
-        }
-        map.end()
-    }
 }
 
 impl<'de> Deserialize<'de> for RateConfig {

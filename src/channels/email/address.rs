@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A contact whose address is accepted but can't be written to would wait forever. An operator knows the own mail
+    /// A contact whose address is accepted but can't be written to would wait forever. An operator knows their own mail
     /// server, but a user who enters an address in a form does not, and would wait for an email in vain.
     #[test]
     fn addresses_are_judged_more_strictly_where_the_operator_did_not_write_them() {

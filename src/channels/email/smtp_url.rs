@@ -3,7 +3,6 @@
 //! Pure. The forms are those of lettre. They are parsed here because lettre does not expose the result and accepts two
 //! mistakes: credentials that would travel unprotected, and a misspelled `tls=`, which would silently mean no TLS.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use lettre::transport::smtp::authentication::Credentials;
@@ -36,17 +35,13 @@ pub(super) struct SmtpServer {
 }
 
 /// Why a text is not the URL of a mail server. Shows no part that could be a password.
-type UrlProblem = Cow<'static, str>;
+type UrlProblem = String;
 
-const MALFORMED: UrlProblem = Cow::Borrowed(
-    "not a URL, allowed are \"smtp://host:25\", \"smtp://user:pass@host:587?tls=required\" and \"smtps://user:pass@host:465\"",
-);
-const ENCODING: UrlProblem = Cow::Borrowed(
-    "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %",
-);
-const PATH: UrlProblem = Cow::Borrowed("has a path, which is not allowed: email.helo_name sets the name in EHLO");
-const PLAIN_TEXT: UrlProblem =
-    Cow::Borrowed("credentials without TLS to another host than localhost: use smtps:// or ?tls=required");
+const MALFORMED: &str = "not a URL, allowed are \"smtp://host:25\", \"smtp://user:pass@host:587?tls=required\" and \"smtps://user:pass@host:465\"";
+const ENCODING: &str =
+    "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %";
+const PATH: &str = "has a path, which is not allowed: email.helo_name sets the name in EHLO";
+const PLAIN_TEXT: &str = "credentials without TLS to another host than localhost: use smtps:// or ?tls=required";
 
 impl SmtpServer {
     /// Parses a URL.
@@ -56,10 +51,10 @@ impl SmtpServer {
         // must not be shown.
         let behind = [Some(url.path()), url.query(), url.fragment()];
         if url.has_host() && behind.into_iter().flatten().any(|part| part.contains('@')) {
-            return Err(ENCODING);
+            return Err(ENCODING.into());
         }
         if let Some((name, _)) = url.query_pairs().find(|(name, _)| name != "tls") {
-            return Err(format!("parameter {name:?} is unknown, the only one is \"tls\"").into());
+            return Err(format!("parameter {name:?} is unknown, the only one is \"tls\""));
         }
         let tls = url.query_pairs().last().map(|(_, value)| value);
         let (protection, default_port) = match (url.scheme(), tls.as_deref()) {
@@ -69,15 +64,15 @@ impl SmtpServer {
             ("smtps", None | Some("required")) => (Protection::Tls, SUBMISSIONS_PORT),
             ("smtp" | "smtps", Some(other)) => {
                 let allowed = "allowed are \"required\" and \"opportunistic\"; without it smtp:// is plain text";
-                return Err(format!("tls={other} is not allowed, {allowed}").into());
+                return Err(format!("tls={other} is not allowed, {allowed}"));
             }
             (other, _) => {
-                return Err(format!("scheme {other:?} is not allowed, allowed are \"smtp\" and \"smtps\"").into());
+                return Err(format!("scheme {other:?} is not allowed, allowed are \"smtp\" and \"smtps\""));
             }
         };
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(MALFORMED)?;
         if !url.path().trim_matches('/').is_empty() {
-            return Err(PATH);
+            return Err(PATH.into());
         }
         let credentials = match (url.username(), url.password()) {
             ("", None) => None,
@@ -92,7 +87,7 @@ impl SmtpServer {
         };
         let protected = matches!(server.protection, Protection::StartTls | Protection::Tls);
         if server.credentials.is_some() && !protected && !server.is_local() {
-            return Err(PLAIN_TEXT);
+            return Err(PLAIN_TEXT.into());
         }
         Ok(server)
     }
@@ -161,7 +156,7 @@ mod tests {
     #[test]
     fn credentials_need_tls_unless_the_server_is_local() {
         for open in ["smtp://u:p@mail.test", "smtp://u:p@mail.test:587?tls=opportunistic", "smtp://u:p@10.0.0.1"] {
-            assert_eq!(parse(open), Err(PLAIN_TEXT), "{open}");
+            assert_eq!(parse(open), Err(PLAIN_TEXT.to_owned()), "{open}");
         }
         for fine in
             ["smtp://u:p@localhost", "smtp://u:p@127.0.0.1", "smtp://u:p@[::1]", "smtp://u:p@mail.test?tls=required"]

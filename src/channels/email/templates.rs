@@ -96,15 +96,12 @@ impl Templates {
     ///
     /// The folder can't be read or has no template, or a template is wrong: its file, its line, and the known names.
     pub fn load(directory: Option<&Path>, default: &Locale) -> Result<Self, ChannelError> {
-        let mut environment = environment();
+        let mut environment = environment(&SHARED);
         // A template includes those of its own locale.
         environment.set_path_join_callback(|name, parent| match parent.rsplit_once('/') {
             Some((locale, _)) if !name.contains('/') => format!("{locale}/{name}").into(),
             _ => name.into(),
         });
-        for (name, source) in SHARED {
-            environment.add_template(name, source).expect("a test reads it");
-        }
         let files = TemplateFiles::read(directory, default)?;
         for locale in files.locales() {
             for name in NAMES {

@@ -19,12 +19,7 @@ pub(super) struct ClosingReceivers(Mutex<HashMap<String, Instant>>);
 impl ClosingReceivers {
     /// Whether a connection to this origin may be kept.
     pub(super) fn lets_keep(&self, origin: &str) -> bool {
-        let mut closed = self.closed();
-        let is_over = closed.get(origin).is_some_and(|at| at.elapsed() >= REMEMBERED_FOR);
-        if is_over {
-            closed.remove(origin);
-        }
-        !closed.contains_key(origin)
+        self.closed().get(origin).is_none_or(|at| at.elapsed() >= REMEMBERED_FOR)
     }
 
     /// Notes that the receiver has closed a connection.

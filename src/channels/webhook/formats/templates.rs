@@ -33,8 +33,7 @@ macro_rules! shipped {
 
 /// The embedded templates. The operator's templates may include them.
 static SHIPPED: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut environment = templating::environment();
-    for (name, source) in shipped!(
+    templating::environment(&shipped!(
         "alert.txt",
         "slack.json",
         "slack_notice.json",
@@ -44,10 +43,7 @@ static SHIPPED: LazyLock<Environment<'static>> = LazyLock::new(|| {
         "teams_notice.json",
         "pagerduty.json",
         "pagerduty_notice.json"
-    ) {
-        environment.add_template(name, source).expect("a test renders it");
-    }
-    environment
+    ))
 });
 
 /// The checked templates.
