@@ -127,7 +127,7 @@ pub enum AddOutcome {
 #[derive(Debug)]
 pub struct ContactAddition {
     pub id: ContactId,
-    /// Its address as it was named, as far as it may be shown.
+    /// Its address as it was named, with secret parts masked.
     pub address: String,
     pub outcome: AddOutcome,
     /// Whether it has the secret that was stored before, and not the one that was named or generated now.

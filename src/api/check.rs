@@ -45,7 +45,7 @@ pub(super) struct CheckBody {
     /// A whole number, also written as `1.0` or `1e3`.
     #[serde(default = "one_unit", deserialize_with = "body::units")]
     units: Units,
-    /// Whether to append the usage event where it may proceed. Needs `http.token`.
+    /// Whether to append the usage event if the request may proceed. Needs `http.token`.
     #[serde(default)]
     record: bool,
     /// Of the usage event, 1 to 128 bytes of UTF-8; the same one counts once. Without it one is made. Not used without

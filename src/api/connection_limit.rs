@@ -39,7 +39,7 @@ impl ConnectionLimit {
         Self { permits: Arc::new(Semaphore::new(connections_max)), idle: Arc::default() }
     }
 
-    /// A permit, where one is free or an idle connection gives way. `None` where every connection is being answered.
+    /// A permit, if one is free or an idle connection can be closed. `None` if every connection is being answered.
     /// Cancel-safe, but a connection that gave way stays closed.
     pub async fn admit(&self) -> Option<ConnectionPermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {

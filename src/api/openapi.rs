@@ -30,7 +30,7 @@ fn document() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "summary": "Quotas for API nodes and platforms: may this request proceed, and what was used?",
             "description": "Served on `http.listen`, at `/openapi.json`. Every error of a route below `/v1` is a \
-                problem of RFC 9457, but for requests that are no HTTP or whose head is too long (400, 431): those \
+                problem of RFC 9457, except for requests that are no HTTP or whose head is too long (400, 431): those \
                 have no body. See docs/http-api.md.",
             "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
         },

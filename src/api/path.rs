@@ -93,7 +93,7 @@ impl Describe for SubjectPath {
 impl Describe for ContactPath {
     fn describe(operation: &mut OperationDoc<'_>) {
         SubjectPath::describe(operation);
-        let description = "The contact's id, as the list and the answer to adding it say.";
+        let description = "The contact's id, from the list or from the answer that added it.";
         operation.path_parameter::<ContactInPath>("contact", description);
     }
 }
@@ -129,7 +129,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// A parameter of the query, where it is given.
+/// A parameter of the query, if it is given.
 pub(super) fn parameter<T: FromStr<Err: Display>>(name: &str, given: Option<&str>) -> Result<Option<T>, Problem> {
     let parsed = given.map(str::parse).transpose();
     parsed.map_err(|error| Problem::bad_request(format!("{name}: {error}")))

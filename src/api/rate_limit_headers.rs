@@ -20,7 +20,7 @@ pub struct RateLimitFields {
     pub policy: HeaderValue,
 }
 
-/// The fields of a decision; `None` where no limit applies.
+/// The fields of a decision; `None` if no limit applies.
 pub fn fields(decision: &CheckDecision) -> Option<RateLimitFields> {
     let named: Vec<NamedStatus<'_>> = named(decision).collect();
     if named.is_empty() {

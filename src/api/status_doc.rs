@@ -84,13 +84,14 @@ impl StatusDoc {
 /// For a route that reads the path, the query or a body.
 pub(super) const BAD_REQUEST: StatusDoc = problem(
     400,
-    "The request is wrong: no JSON, an unknown field, a value that is not allowed. `detail` names the field.",
+    "The request is wrong: no JSON, an unknown field, or a value that is not allowed. `detail` names the field.",
 )
 .named("BadRequest");
 pub(super) const UNAUTHORIZED: StatusDoc = problem(401, "The token is missing or wrong.")
     .named("Unauthorized")
     .headers(&[HeaderDoc { name: "WWW-Authenticate", required: true, description: "", kind: "string" }]);
-pub(super) const FORBIDDEN: StatusDoc = problem(403, "Off until the operator sets `http.token`.").named("Forbidden");
+pub(super) const FORBIDDEN: StatusDoc =
+    problem(403, "The route is off until the operator sets `http.token`.").named("Forbidden");
 pub(super) const BODY_TIMEOUT: StatusDoc =
     problem(408, "The body did not arrive within 10 seconds.").named("BodyTimeout");
 pub(super) const BODY_TOO_LARGE: StatusDoc = problem(413, "The body has more than 16 KiB.").named("BodyTooLarge");
@@ -115,10 +116,9 @@ pub(super) const CONTACTS_UNAVAILABLE: StatusDoc = problem(
 )
 .named("ContactsUnavailable");
 pub(super) const UNREADABLE: StatusDoc =
-    problem(409, "What is stored for the subject can't be read.").named("Unreadable");
+    problem(409, "The stored contacts of the subject can't be read.").named("Unreadable");
 pub(super) const VERIFIED_ALREADY: StatusDoc =
-    problem(409, "The contact is verified already, or what is stored for the subject can't be read.")
-        .named("VerifiedAlready");
+    problem(409, "The contact is verified already, or the stored contacts can't be read.").named("VerifiedAlready");
 pub(super) const OTHER_STATE: StatusDoc =
     problem(409, "It is in another state, or is being attempted right now: nothing is changed.").named("OtherState");
 

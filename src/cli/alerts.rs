@@ -15,9 +15,9 @@ use crate::views::short_id;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Lists alerts of every window, the oldest first. One that was raised again under a higher limit is listed each time. \
-    Without --period and --since, those of today and yesterday in any time zone are listed. Alerts are kept as long as the counts of their period: \
-    48 h after it has ended in every time zone.
+    after_help = "Lists alerts of every window, oldest first. An alert that was raised again under a higher limit is \
+        listed each time. Without --period and --since, lists those of today and yesterday in any time zone. Alerts \
+        are kept for 48 h after their period has ended in every time zone.
 
 Examples:
   quotabell alerts
@@ -27,11 +27,11 @@ Examples:
   quotabell alerts --json | jq -r .subject"
 )]
 pub struct AlertsArgs {
-    /// Only this period, as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11 or 2026-11-15M [default: those of today and
-    /// yesterday]
+    /// Only this period, such as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11 or 2026-11-15M [default: today's and
+    /// yesterday's]
     #[arg(long, visible_alias = "day")]
     pub period: Option<Period>,
-    /// Only those raised since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
+    /// Only those raised since then: a duration, such as 6h, or a time, such as 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
     /// Only this subject's

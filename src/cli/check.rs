@@ -14,32 +14,29 @@ use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, say};
 use crate::types::{EventId, Metric, Subject, Units};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Asks what POST /v1/check asks: whether each limit of the subject and the rate of its plan admit it. What is admitted \
-    is taken from the rate, so asking costs something. Limits are judged by what has been committed.
+#[command(after_help = "Judges each limit of the subject and the rate of its plan, like POST /v1/check. An admitted \
+        request takes from the rate. Limits are judged by committed counts.
 
-Exit codes: 0 it may proceed, 1 it may not, or nothing can be judged because Redis does not answer or the subject's settings can't be \
-    read: check.on_error is for the daemon alone
+Exit codes: 0 it may proceed; 1 it may not, or Redis does not answer, or the subject's settings can't be read (check.on_error applies to the daemon only)
 
 Examples:
   quotabell check alice
   quotabell check alice --metric tokens.in --units 350
   quotabell check alice --record --id order-7
-  quotabell check alice --json | jq '.limits[] | {window, remaining}'"
-)]
+  quotabell check alice --json | jq '.limits[] | {window, remaining}'")]
 pub struct CheckArgs {
     /// The subject
     pub subject: Subject,
     /// The metric: [a-z0-9_.-]{1,64} [default: requests]
     #[arg(long)]
     pub metric: Option<Metric>,
-    /// How much, 1 to 9007199254740991 [default: 1]
+    /// The units, 1 to 9007199254740991 [default: 1]
     #[arg(long)]
     pub units: Option<Units>,
-    /// Append the usage event too, if the subject may use it
+    /// Also append the usage event, if the subject may proceed
     #[arg(long)]
     pub record: bool,
-    /// The event's id, up to 128 bytes: the same one is not counted twice [default: one is made]
+    /// The event's id, up to 128 bytes; an id counts once [default: one is made]
     #[arg(long, requires = "record")]
     pub id: Option<EventId>,
     #[command(flatten)]

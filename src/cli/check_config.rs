@@ -21,11 +21,11 @@ use findings::Findings;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names everything that is wrong with them, each with its place; \
-    exit 1 says that a connection failed, that a contact may not be called or that the user of redis.url may not do what the daemon does, after all were \
-    tried. Sends no mail, calls no webhook, writes nothing to Redis.
+    after_help = "Prints the settings in effect, with passwords and secrets as ***. Exit 78: a setting is wrong; the \
+        error names it and its place. Exit 1: a connection failed, a contact may not be called, or the user of \
+        redis.url lacks a right; all are tried first. Sends no email, calls no webhook, writes nothing to Redis.
 
-Root can read files that the daemon can't: --user judges as the daemon's user.
+Root can read files that the daemon can't; --user checks with the daemon's rights.
 
 Examples:
   quotabell check-config
@@ -34,10 +34,10 @@ Examples:
   QUOTABELL__LOG__LEVEL=debug quotabell check-config --offline | grep level"
 )]
 pub struct CheckConfigArgs {
-    /// Leave out connections: check only what stands in files and variables
+    /// Skip connections: check only files and variables
     #[arg(long)]
     pub offline: bool,
-    /// Judge as this user, a name or a number: the one that the daemon runs as. Only root may
+    /// Check with the rights of this user (name or number), which the daemon runs as. Only for root
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     #[command(flatten)]

@@ -21,10 +21,10 @@ pub struct AddressArgs {
     /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes; for pagerduty its routing key
     #[arg(long, value_name = "SECRET")]
     webhook_secret: Vec<String>,
-    /// How the webhook is written: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
+    /// The format of the webhook: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
     #[arg(long = "format", value_name = "FORMAT")]
     webhook_format: Vec<String>,
-    /// A header that the webhook's requests bear; several where it is given several times
+    /// A header of the webhook's requests; repeat the option for several headers
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<(String, String)>,
 }
@@ -51,10 +51,10 @@ pub struct FilteredAddressArgs {
 /// The options that say which alerts one contact gets.
 #[derive(Debug, Clone, Args)]
 pub struct ContactFilterArgs {
-    /// Send it alerts at this percentage of a limit only, or `all` again
+    /// Only alerts at this percentage of a limit, or `all`
     #[arg(long = "threshold", value_name = "PERCENT")]
     thresholds: Vec<String>,
-    /// Send it alerts of this metric only, or `all` again
+    /// Only alerts of this metric, or `all`
     #[arg(long = "metric", value_name = "METRIC")]
     metrics: Vec<String>,
 }

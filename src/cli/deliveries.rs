@@ -32,18 +32,18 @@ pub struct DeliveriesArgs {
 pub enum DeliveriesAction {
     /// List deliveries, oldest first
     List(DeliveriesListArgs),
-    /// Show one delivery: to whom, about what, and every attempt
+    /// Show a delivery with its contact, content and attempts
     Show(DeliveriesShowArgs),
     /// Make dead deliveries due again, with the same ids
     #[command(after_help = REPLAY_HELP)]
     Replay(act::ActionArgs),
-    /// Make deliveries due now, whatever they wait for
+    /// Make deliveries due now
     #[command(after_help = RETRY_HELP)]
     Retry(act::ActionArgs),
     /// End pending deliveries without sending them
     #[command(after_help = CANCEL_HELP)]
     Cancel(act::ActionArgs),
-    /// Acknowledge dead deliveries: nothing counts them any more
+    /// Acknowledge dead deliveries, so that they no longer count as dead
     #[command(after_help = DISCARD_HELP)]
     Discard(act::ActionArgs),
     /// List the destinations with pending deliveries, and their circuits
@@ -51,7 +51,7 @@ pub enum DeliveriesAction {
     Destinations(FormatArgs),
     /// Stop all sending by all daemons; usage is still counted
     Pause(pause::DeliveriesPauseArgs),
-    /// Go on sending after a pause
+    /// Continue sending after a pause
     #[command(after_help = pause::RESUME_HELP)]
     Resume(FormatArgs),
 }
@@ -59,8 +59,8 @@ pub enum DeliveriesAction {
 #[derive(Debug, Args)]
 #[command(
     after_help = "A delivery stays listed for 14 days after its end. The table shows the first digits of each id; `show` and `replay` \
-    take them. TYPE is what a delivery carries: an alert, a verification, the notice contact_disabled or a digest. NEXT DUE is \
-    `circuit` where it waits behind an open circuit, and `contact` where its subject has nobody who could be told.
+    take them. TYPE is the content: alert, verification, contact_disabled (a notice) or digest. NEXT DUE is \
+    `circuit` if it waits behind an open circuit, and `contact` if its subject has no usable contact.
 
 Examples:
   quotabell deliveries list
@@ -84,7 +84,7 @@ pub struct DeliveriesListArgs {
   quotabell deliveries show 6f1ed002
   quotabell deliveries show --json delivery_6f1ed002ab5595859014ebf0951522d9 | jq '.attempt_log[]'")]
 pub struct DeliveriesShowArgs {
-    /// The delivery's id, or the first digits of it
+    /// The delivery's id, or the first digits
     pub id: IdPrefix<DeliveryId>,
     #[command(flatten)]
     pub format: FormatArgs,
@@ -98,7 +98,8 @@ Examples:
   quotabell deliveries replay --destination https://example.com
   quotabell deliveries replay --all";
 
-const RETRY_HELP: &str = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
+const RETRY_HELP: &str = "A filter selects pending deliveries; with --state dead it selects dead ones, which are \
+    replayed. If the circuit of a destination is \
     open, one attempt is made there now, with several partitions one in each of them that holds such deliveries: the others leave when \
     it succeeds, and if it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
 

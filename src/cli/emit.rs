@@ -29,8 +29,7 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Values are checked before anything is sent. With --count above 1, an --id gets the event's number as its \
-    suffix (order-1, order-2, ...), so that every event counts and a repeated run counts none. A --credit corrects a count: it gives \
-    units back, never more than were used before it, and takes no alert back.
+    suffix (order-1, order-2, ...), so that every event counts and a repeated run counts none. A --credit corrects a count: it gives units back, at most those used before it. It takes no alert back.
 
 Examples:
   quotabell emit --subject alice
@@ -40,28 +39,28 @@ Examples:
   quotabell emit --subject alice --count 5000 --rate 500"
 )]
 pub struct EmitArgs {
-    /// The subject that used something: 1 to 256 bytes
+    /// The subject, 1 to 256 bytes
     #[arg(long)]
     pub subject: Subject,
-    /// How much each event uses, 1 to 9007199254740991 [default: 1]
+    /// Units of each event, 1 to 9007199254740991 [default: 1]
     #[arg(long, allow_negative_numbers = true)]
     pub units: Option<Units>,
-    /// How much each event gives back, instead of using: 1 to 9007199254740991
+    /// Units that each event gives back, instead of --units: 1 to 9007199254740991
     #[arg(long, value_name = "UNITS", conflicts_with = "units", allow_negative_numbers = true)]
     pub credit: Option<Units>,
-    /// What was used: [a-z0-9_.-]{1,64} [default: requests]
+    /// The metric: [a-z0-9_.-]{1,64} [default: requests]
     #[arg(long)]
     pub metric: Option<Metric>,
-    /// When: Unix milliseconds, or RFC 3339 with offset [default: the arrival]
+    /// The event's time: Unix milliseconds, or RFC 3339 with offset [default: its arrival]
     #[arg(long, value_name = "TIME", value_parser = event_time)]
     pub ts: Option<String>,
-    /// The event's id, up to 128 bytes: the same one is not counted twice
+    /// The event's id, up to 128 bytes; an id counts once
     #[arg(long)]
     pub id: Option<String>,
-    /// How many events to append
+    /// Number of events to append
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_one::<u64>)]
     pub count: u64,
-    /// How many events a second [default: as fast as Redis takes them]
+    /// Events per second [default: as fast as Redis accepts them]
     #[arg(long, value_name = "N", value_parser = from_one::<u32>)]
     pub rate: Option<u32>,
     #[command(flatten)]

@@ -13,8 +13,8 @@ use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Lists the days on which something was used, as dates of the subject's time zone. A day that is marked open may \
-    still get events. Days are kept for history.days, 90 by default.
+    after_help = "Lists the days with usage, in the subject's time zone. An open day may still get events. Days are \
+        kept for history.days, 90 by default.
 
 Examples:
   quotabell history alice
@@ -30,7 +30,7 @@ pub struct HistoryArgs {
     /// The first day, YYYY-MM-DD [default: the oldest that is kept]
     #[arg(long, value_name = "DAY")]
     pub from: Option<Day>,
-    /// The last day, YYYY-MM-DD [default: tomorrow, where a subject that has changed its zone may have usage]
+    /// The last day, YYYY-MM-DD [default: tomorrow, because a subject that changed its zone may have usage there]
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
     #[command(flatten)]

@@ -134,7 +134,7 @@ fn advice_on(error: &MigrationError, deployment: Deployment) -> String {
         MigrationError::MovedElsewhere { checkpoint, .. } => {
             return format!(
                 "both would send the same alerts: go on to that target, written the same way, or give that move up with the same \
-                 --to and --partitions and --undo. Where that target is gone, HDEL {checkpoint} moved_to at the source, of each partition"
+                 --to and --partitions and --undo. If that target is gone, HDEL {checkpoint} moved_to at the source, for each partition"
             );
         }
         MigrationError::Redis { source, .. } => hint::of_call(source, deployment),

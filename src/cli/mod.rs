@@ -65,7 +65,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
 )]
 pub struct Cli {
     /// The configuration file (TOML), laid over the defaults. Every command takes it. Without it, the file that
-    /// QUOTABELL_CONFIG names is read, else /etc/quotabell/quotabell.toml where that exists
+    /// QUOTABELL_CONFIG names is read, else /etc/quotabell/quotabell.toml if that exists
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -83,11 +83,11 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon: count usage events, raise alerts, deliver them
     Run(run::RunArgs),
-    /// Show the whole job on one machine: Redis, traffic, alerts, a summary
+    /// Run a complete example on this machine: Redis, traffic, alerts, a summary
     Demo(demo::DemoArgs),
     /// Check configuration, templates and connections, without side effects
     CheckConfig(check_config::CheckConfigArgs),
-    /// Let the daemon read its plans again
+    /// Make the daemon read its plans again
     Reload(reload::ReloadArgs),
     /// Append usage events to the stream
     Emit(emit::EmitArgs),
@@ -95,31 +95,31 @@ pub enum Command {
     Subject(subject::SubjectArgs),
     /// List, add, remove, mute, unmute and enable the contacts of a subject
     Contact(contact::ContactArgs),
-    /// Show what a subject has used of its limits, and its alerts
+    /// Show the usage, limits and alerts of a subject
     Usage(usage::UsageArgs),
-    /// Show what a subject used on each day
+    /// Show the usage of a subject by day
     History(history::HistoryArgs),
-    /// Rank the subjects that used most, or most of their limit
+    /// Rank subjects by usage, or by the share of their limit
     Top(top::TopArgs),
-    /// Ask whether a subject may use something now, as API nodes do
+    /// Decide whether a subject may proceed, like POST /v1/check
     Check(check::CheckArgs),
-    /// List the alerts that were raised
+    /// List raised alerts
     Alerts(alerts::AlertsArgs),
     /// List, show, replay, retry, cancel, discard and pause deliveries
     Deliveries(deliveries::DeliveriesArgs),
-    /// Say why an alert, a delivery or a subject stands as it does, and what happens next
+    /// Explain the state of an alert, a delivery or a subject, and what happens next
     Explain(explain::ExplainArgs),
     /// List the events that could not be counted
     Refused(refused::RefusedArgs),
-    /// Move everything that is stored to another Redis, or to other partitions
+    /// Move all stored data to another Redis, or to another number of partitions
     Migrate(migrate::MigrateArgs),
     /// Send one real message to one contact
     SendTest(send_test::SendTestArgs),
-    /// Receive mails and webhooks on this machine and print them
+    /// Receive emails and webhooks on this machine and print them
     Listen(listen::ListenArgs),
     /// Print a template rendered with sample values
     Preview(preview::PreviewArgs),
-    /// Print the completions of a shell
+    /// Print completions for a shell
     Completions(completions::CompletionsArgs),
     /// Print the manual page
     Man(man::ManArgs),

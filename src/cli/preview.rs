@@ -33,7 +33,7 @@ pub struct PreviewArgs {
     /// The webhook's body in this format: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
     #[arg(long)]
     pub format: Option<MessageFormat>,
-    /// The language of the reader, as vi or pt-BR [default: email.locale]
+    /// The language of the reader, such as vi or pt-BR [default: email.locale]
     #[arg(long, value_name = "TAG")]
     pub locale: Option<Locale>,
     /// The sample's subject

@@ -13,7 +13,7 @@ use crate::views::refused::RefusedEventView;
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Without a command, as `quotabell refused list`.
+    after_help = "Without a command, the same as `quotabell refused list`.
 
 Examples:
   quotabell refused

@@ -17,13 +17,13 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Asks the daemon that listens at http.listen of this configuration (POST /v1/reload), with the token of http.token. It \
-    judges its whole configuration and refuses it whole: then the plans before stay in effect. It also refuses a file that has become \
-    empty, and one that removes http.token or drops a plan which a subject names, unless --force is given. New plans count from the \
-    next batch on, and a new token is in effect at once; other settings wait for the next start. SIGHUP does the same without --force, \
-    and the daemon's log tells how it ended.
+    after_help = "Sends POST /v1/reload to the daemon at http.listen, with http.token. If the daemon's configuration \
+        has a mistake, the daemon refuses all of it and keeps the old plans. Without --force it also refuses a file \
+        that is empty, removes http.token or drops a plan that a subject names. New plans apply from the next batch, \
+        a new token at once; other settings need a restart. SIGHUP does the same without --force; the daemon logs \
+        the result.
 
-Exit codes: 0 the plans are in effect, 1 the daemon refused them or does not answer
+Exit codes: 0 the plans are in effect, 1 the daemon refused them or did not answer
 
 Examples:
   quotabell reload
@@ -33,10 +33,10 @@ Examples:
   systemctl reload quotabell"
 )]
 pub struct ReloadArgs {
-    /// Where the daemon listens [default: http.listen]
+    /// The address of the daemon [default: http.listen]
     #[arg(long)]
     pub url: Option<Url>,
-    /// Put a file into effect that is empty, removes http.token or drops a plan which subjects name
+    /// Also accept a file that is empty, removes http.token or drops a plan that subjects name
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use crate::app;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a configuration, `run` starts a Redis of its own on 127.0.0.1:6399 and keeps its data in ./data. \
-    SIGTERM or SIGINT drains; a second one ends at once. SIGHUP reads the plans again, as `quotabell reload` does.
+    SIGTERM or SIGINT drains; a second one ends at once. SIGHUP reads the plans again, like `quotabell reload`.
 
 Examples:
   quotabell run
@@ -18,7 +18,7 @@ Examples:
   QUOTABELL__REDIS__URL=redis://127.0.0.1:6379 quotabell run"
 )]
 pub struct RunArgs {
-    /// Send nothing, as delivery.send = false: read, count and raise alerts, and leave their deliveries pending
+    /// Send nothing, like delivery.send = false: count and raise alerts, and leave their deliveries pending
     #[arg(long)]
     pub no_send: bool,
 }

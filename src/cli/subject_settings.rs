@@ -35,8 +35,6 @@ fn warn_of_substitutes(unreadable: &[FieldError]) {
         say("warning: months are shown as those that begin on the first");
     }
     if !unreadable.is_empty() {
-        say(
-            "warning: until this is mended, alerts follow the last good values, and where the daemon has none nothing is alerted",
-        );
+        say("warning: until this is corrected, alerts follow the last good values; without those, no alert is raised");
     }
 }

@@ -11,32 +11,30 @@ use crate::types::{Metric, Period, Window};
 use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Ranks the subjects of one period: with --by used those that used most, with --by percent those that used most of their \
-    limit. Reads every counter of the period, and with --by percent the settings of every subject, in slices that hold Redis for a \
-    moment each. The period is the one that goes on in UTC; subjects in other zones may be in the one before or after it. \
-    --json prints one object: what was ranked, and its subjects.
+#[command(after_help = "Ranks the subjects of one period by usage (--by used) or by the share of their limit (--by \
+        percent). Reads every counter of the period, and with --by percent the settings of every subject, in small \
+        slices. The default is the current period in UTC; subjects in other zones may be in the one before or after \
+        it. --json prints one object with the subjects.
 
 Examples:
   quotabell top
   quotabell top --metric tokens --window month --limit 50
   quotabell top --by percent --json | jq '.subjects[] | select(.used_percent >= 80)'
-  quotabell top --period 2026-11-20"
-)]
+  quotabell top --period 2026-11-20")]
 pub struct TopArgs {
-    /// Of which metric
+    /// The metric
     #[arg(long, default_value_t)]
     pub metric: Metric,
     /// Of the current hour, day, week, month, quarter or year, or of the total [default: day]
     #[arg(long, value_name = "WINDOW")]
     pub window: Option<Window>,
-    /// Of another period, as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11, 2026-11-15M, 2026-Q4, 2026 or all
+    /// Of another period, such as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11, 2026-11-15M, 2026-Q4, 2026 or all
     #[arg(long)]
     pub period: Option<Period>,
-    /// What the order goes by: used, or percent
+    /// The order: used, or percent
     #[arg(long, value_name = "ORDER", default_value_t = RankingOrder::Used)]
     pub by: RankingOrder,
-    /// How many subjects, 1 to 1000
+    /// Number of subjects, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=TOP_MAX as u64))]
     pub limit: u64,
     #[command(flatten)]

@@ -13,10 +13,10 @@ use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A subject for which nothing is set has the default plan. Hours are of UTC; days and longer windows of the subject's time \
-    zone. With --day: that day, and the longer windows in which it lies. Counts are kept for 48 h after their \
-    period has ended in every time zone; what was used before that is unknown. The limit of a period that is over is the one that \
-    its newest alert recorded, or else today's.
+    after_help = "A subject without settings has the default plan. Hours are those of UTC, longer windows those of \
+        the subject's time zone. --day shows that day and the longer periods that contain it. Counts are kept for 48 \
+        h after their period has ended in every time zone. The limit of a past period is that of its newest alert, \
+        or else today's.
 
 Examples:
   quotabell usage alice
@@ -26,7 +26,7 @@ Examples:
 pub struct UsageArgs {
     /// The subject
     pub subject: Subject,
-    /// Another day than today, YYYY-MM-DD
+    /// A day, YYYY-MM-DD [default: today]
     #[arg(long)]
     pub day: Option<Day>,
     #[command(flatten)]

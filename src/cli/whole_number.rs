@@ -12,7 +12,7 @@ pub fn from_one<N: FromStr + Default + PartialEq>(text: &str) -> Result<N, &'sta
 mod tests {
     use super::*;
 
-    /// The largest number that the machine knows says nothing to whoever wrote 0.
+    /// An error for 0 that names the largest number of the machine would not help.
     #[test]
     fn a_number_that_is_none_is_told_the_rule() {
         assert_eq!((from_one::<u64>("1"), from_one::<u32>("4294967295")), (Ok(1), Ok(u32::MAX)));

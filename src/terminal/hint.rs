@@ -137,7 +137,7 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
         }
         if let Some(EmbeddedError::DataDir { .. }) = cause.downcast_ref::<EmbeddedError>() {
             let hint = "redis.data_dir takes the path of a directory that quotabell may write to; instead of a server of its own, \
-                        redis.url can name one that runs already, as redis://127.0.0.1:6379";
+                        redis.url can name one that already runs, such as redis://127.0.0.1:6379";
             return (Exit::Failed, hint.into());
         }
         if cause.is::<DrainInterrupted>() {

@@ -12,7 +12,7 @@ use crate::contacts::contact_json::schema_with;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::types::UnixMs;
 
-/// A contact without its secrets. Its JSON is the stored form, with `muted` and `verified` also where that leaves them
+/// A contact without its secrets. Its JSON is the stored form, with `muted` and `verified` even if that leaves them
 /// out, and with who added it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContactView {

@@ -42,13 +42,13 @@ pub struct SubjectView {
     /// A language tag (BCP 47): the language of its mails.
     pub locale: Option<Locale>,
     pub contacts: Vec<Contact>,
-    /// The mute of the subject. Not there where it is not muted.
+    /// The mute of the subject; absent if it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mute: Option<Mute>,
-    /// Mutes of its metrics. Not there where there is none.
+    /// Mutes of its metrics; absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metric_mutes: BTreeMap<Metric, Mute>,
-    /// Only where something that is set can't be read, or no alert can use a contact. Nothing stands in for it.
+    /// The unreadable settings and unusable contacts, without a replacement; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub unreadable: Vec<FieldError>,
@@ -107,7 +107,7 @@ impl SubjectView {
     }
 }
 
-/// What a subject's hash amounts to, as far as it can be read.
+/// The readable settings of a subject's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectSettings {
     /// The plan's name, also of one that is not configured.

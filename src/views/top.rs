@@ -47,7 +47,7 @@ pub struct RankedSubjectView {
     /// The plan, today.
     pub plan: String,
     pub used: u64,
-    /// Units; null where there is none, or it can't be read.
+    /// Units; null if there is no limit, or it can't be read.
     #[schemars(range(min = 1))]
     pub limit: Option<u64>,
     /// How much of the limit is used, percent.

@@ -28,7 +28,7 @@ pub struct UsageView {
     pub timezone: &'static str,
     /// Each metric that the subject used or has a limit of.
     pub metrics: Vec<MetricUsageView>,
-    /// Only where something that is set can't be read. Nothing stands in for it.
+    /// The unreadable settings, without a replacement; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub unreadable: Vec<FieldError>,
@@ -52,9 +52,9 @@ pub struct WindowUsageView {
     pub starts_at: Option<Rfc3339>,
     /// When it ends, and the count begins again; null for a total.
     pub resets_at: Option<Rfc3339>,
-    /// Units committed; null where that is not kept any more.
+    /// Committed units; null if the count is no longer stored.
     pub used: Option<u64>,
-    /// Units; null where there is none.
+    /// Units; null without a limit.
     #[schemars(range(min = 1))]
     pub limit: Option<u64>,
     /// Only of a period that is over: whether its newest alert has recorded the limit, or it is today's.

@@ -145,7 +145,7 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
         explain.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "30/1m").run()
     };
     let free = capped().expect_done();
-    assert!(free.contains("\nA cap of 30/1m holds there: where it is used up, a delivery is put off"), "{free}");
+    assert!(free.contains("\nIts cap is 30/1m. If the cap is exhausted, a delivery is delayed"), "{free}");
     let cap = SlidingWindow::new(Rate::new(30, Duration::from_secs(60)).expect("a rate")).expect("few enough");
     let counted_at = outbox.keys.cap(Channel::Webhook, Some("https://due.test"));
     cap.take(&mut outbox.client.connection(), &counted_at, 30).await.expect("Redis answers");

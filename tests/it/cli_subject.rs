@@ -91,7 +91,7 @@ fn set_writes_the_limits_of_every_window() {
     assert!(shown.contains("requests=600/hour requests=5000/day tokens=9/year\n"), "{shown}");
 
     let both = subject(&server, &["set", "alice", "--limit", "tokens=none", "--limit", "tokens=7"]);
-    assert!(both.code == 2 && both.stderr.contains("none stands beside another limit"), "{}", both.told());
+    assert!(both.code == 2 && both.stderr.contains("none cannot be combined with another limit"), "{}", both.told());
     let clear =
         ["--clear", "billing-day,billing-month", "--limit", "requests=100/week 7/month", "--limit", "tokens=none"];
     let clear = [&clear[..], &["--limit", "tokens=none"]].concat();

@@ -18,9 +18,10 @@ use crate::types::{ContactId, Subject};
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("named").required(true).args(AddressArgs::names()),
-    after_help = "Adds one contact and leaves the others alone. Where the address is there already, the contact keeps its id and whether \
-    it is muted; --webhook-secret, --format, --header, --threshold and --metric replace what it has of each. It counts as verified, and \
-    is enabled. Without --webhook-secret, one is generated for a new webhook whose format needs one, and printed once.
+    after_help = "Adds one contact and leaves the others unchanged. If the address exists already, the contact keeps \
+        its id and mute; --webhook-secret, --format, --header, --threshold and --metric each replace the old value. \
+        The contact is verified and enabled. Without --webhook-secret, a new webhook whose format needs one gets a \
+        generated secret, printed once.
 
 Examples:
   quotabell contact add alice --email a@b.test
@@ -36,7 +37,7 @@ pub struct ContactAddArgs {
     pub subject: Subject,
     #[command(flatten)]
     pub contact: AddressArgs,
-    /// The id of the new contact [default: one that follows from its address]
+    /// The id of the new contact [default: derived from its address]
     #[arg(long, value_parser = contact_id)]
     pub id: Option<ContactId>,
     #[command(flatten)]

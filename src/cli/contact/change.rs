@@ -13,22 +13,21 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactId, Mute, Subject};
 
-pub const REMOVE_HELP: &str =
-    "Removes every contact of the same address, also one that the subject's side added. Pending deliveries to it are \
-    cancelled.
+pub const REMOVE_HELP: &str = "Removes every contact of the same address, including one that the subject's side added.
 
 Examples:
   quotabell contact remove alice c_ab39b01901a28f91
   quotabell contact remove alice a@b.test";
 
-pub const UNMUTE_HELP: &str = "Alerts that were raised while it was muted are not sent.
+pub const UNMUTE_HELP: &str = "Alerts that were raised during the mute are not sent.
 
 Examples:
   quotabell contact unmute alice c_ab39b01901a28f91
   quotabell contact unmute alice a@b.test";
 
-pub const ENABLE_HELP: &str = "A contact is disabled when its receiver or mailbox has gone, or when nothing has reached it for days. Mend that first: \
-    otherwise the next attempt disables it again. Alerts that went to other contacts meanwhile are not sent again.
+pub const ENABLE_HELP: &str = "The daemon disables a contact if its receiver or mailbox is gone, or if all attempts \
+    fail for days. Fix the cause first: otherwise the next attempt disables it again. Alerts that went to other \
+    contacts meanwhile are not sent again.
 
 Examples:
   quotabell contact enable alice c_ab39b01901a28f91

@@ -13,15 +13,13 @@ use crate::types::Subject;
 use crate::views::ContactView;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "STATE is muted, until when and why, unverified, or disabled and why where a contact gets no alerts. ALERTS is the \
-    percentages and metrics whose alerts it gets. ADDED BY is subject for a contact that was added through \
-    the API. Secrets are shown as ***.
+#[command(after_help = "STATE says why a contact gets no alerts: muted (until when and why), unverified, or disabled \
+        (why). ALERTS has the percentages and metrics whose alerts it gets. ADDED BY is subject for a contact that \
+        was added over HTTP. Secrets are shown as ***.
 
 Examples:
   quotabell contact list alice
-  quotabell contact list alice --json | jq -r 'select(.muted) | .id'"
-)]
+  quotabell contact list alice --json | jq -r 'select(.muted) | .id'")]
 pub struct ContactListArgs {
     /// The subject
     pub subject: Subject,

@@ -24,15 +24,15 @@ pub enum ContactAction {
     List(list::ContactListArgs),
     /// Add one contact, or change its secret or which alerts it gets
     Add(add::ContactAddArgs),
-    /// Remove one contact: its pending deliveries are cancelled
+    /// Remove one contact, and cancel its pending deliveries
     #[command(after_help = change::REMOVE_HELP)]
     Remove(SelectedContactArgs),
-    /// Send no alerts to a contact, for a time or until it is unmuted
+    /// Mute a contact, for a time or until it is unmuted
     Mute(ContactMuteArgs),
-    /// Send alerts to a muted contact again
+    /// End the mute of a contact
     #[command(after_help = change::UNMUTE_HELP)]
     Unmute(SelectedContactArgs),
-    /// Send alerts to a disabled contact again
+    /// Enable a disabled contact
     #[command(after_help = change::ENABLE_HELP)]
     Enable(SelectedContactArgs),
 }

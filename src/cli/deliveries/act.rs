@@ -20,15 +20,15 @@ use crate::views::{DeliveryFilter, IdPrefix};
 /// The deliveries, and the form of the output.
 #[derive(Debug, Args)]
 pub struct ActionArgs {
-    /// The deliveries' ids, or the first digits of them
+    /// The deliveries' ids, or the first digits
     #[arg(value_name = "ID")]
     pub ids: Vec<IdPrefix<DeliveryId>>,
-    /// Every one in a state that fits
+    /// All deliveries in a suitable state
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Only print how many that would be
+    /// Only print the number of matches
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

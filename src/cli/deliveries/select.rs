@@ -28,19 +28,19 @@ pub struct FilterArgs {
         long,
         value_name = "NAME",
         value_parser = |text: &str| Ok::<_, Infallible>(Destination::from_stored(text)),
-        help = "Only those to this destination: an origin as https://example.com, or email"
+        help = "Only those to this destination: an origin such as https://example.com, or email"
     )]
     pub destination: Option<Destination>,
-    /// Only those whose last error holds this text
+    /// Only those whose last error contains this text
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
-    /// Only those of this alert: its id, or the first digits of it
+    /// Only those of this alert: its id, or the first digits
     #[arg(long, value_name = "ID")]
     pub alert: Option<IdPrefix<AlertId>>,
-    /// Only those made since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
+    /// Only those created since then: a duration, such as 6h, or a time, such as 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
-    /// Only those made before: a duration back, as 6h, or a time
+    /// Only those created before then: a duration, such as 6h, or a time
     #[arg(long, value_name = "TIME")]
     pub before: Option<Since>,
 }

@@ -40,12 +40,12 @@ const CHUNK: usize = 500;
 pub struct SubjectImportArgs {
     /// The file, or - for stdin
     pub file: PathBuf,
-    /// How the file is written: csv or jsonl [default: jsonl when it begins with {, else csv]
+    /// The format of the file: csv or jsonl [default: jsonl if it begins with {, else csv]
     #[arg(long = "as", value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub written_as: Option<ImportFormat>,
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
-    /// Only check every line
+    /// Check every line and change nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -55,19 +55,18 @@ pub struct SubjectImportArgs {
 fn help() -> String {
     let contacts: Vec<String> = ContactColumns::names().collect();
     format!(
-        "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
-    billing_day, billing_month, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON line may name \
+        "CSV has a header line; JSON Lines has one object per line. The fields of both: subject, plan, timezone, \
+    billing_day, billing_month, limit:METRIC (such as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON \
+        line may name \
     `limits` as the HTTP API does.
-Each line changes what it names, as `subject set` does: an empty cell \
-    leaves its setting alone, `none` removes the limits of a metric.
+Each line changes what it names, like `subject set`: an empty cell changes nothing, `none` removes the limits of a metric.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
     webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. The nth email_thresholds (as \
-    80,100 or all) and email_metrics say which alerts the nth email gets, and likewise for webhook. Where one is absent, the \
-    stored one is kept, and for a new webhook that needs a secret one is generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
-Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
-Files of spreadsheets: UTF-8 or UTF-16 with a byte order mark, cells between commas, semicolons or tabs, a line sep=; \
-    above the header. A subject that two lines name, that is a number in exponent form, or that holds spaces at its ends or letters \
-    that are not seen, is imported with a warning.
+    80,100 or all) and email_metrics select the alerts of the nth email, and likewise for webhook. If one is absent, \
+    the \
+    stored one is kept, and a new webhook that needs a secret gets one, which is printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
+Invalid lines are reported with their number and skipped; the others are imported. Exit 1 if any line was invalid.
+Spreadsheet files may have UTF-8 or UTF-16 with a byte order mark; commas, semicolons or tabs; and a line sep=; above the header. The import warns of a subject that occurs twice, is a number in exponent form, or has spaces at its ends or invisible characters.
 
 Examples:
   quotabell subject import subjects.csv --dry-run

@@ -137,7 +137,9 @@ fn known(name: &str, format: ImportFormat) -> Result<(), String> {
         return Ok(());
     }
     if nearest(name, &[LIMITS]).is_some() && format == ImportFormat::Csv {
-        return Err(format!("there is no field {name:?} in CSV: a metric has a column of its own, as limit:requests"));
+        return Err(format!(
+            "there is no field {name:?} in CSV: a metric has a column of its own, such as limit:requests"
+        ));
     }
     let near = suggestion(name, &fields);
     Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", fields.join(", ")))

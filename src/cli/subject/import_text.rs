@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, BufReader, Read};
 
 use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
 
-/// The longest line, and the longest quoted cell: whoever forgets a quote must not have the whole file read into
+/// The longest line, and the longest quoted cell: a forgotten quote must not make the import read the whole file into
 /// memory.
 pub(super) const LINE_BYTES_MAX: u64 = 1 << 20;
 

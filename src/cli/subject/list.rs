@@ -17,14 +17,12 @@ use crate::views::{SubjectView, subject_list};
 const CHUNK: usize = 500;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Complete and in the order of the names, unless --limit cuts it short. Secrets are shown as ***.
+#[command(after_help = "Sorted by name. Secrets are shown as ***.
 
 Examples:
   quotabell subject list
   quotabell subject list --limit 20
-  quotabell subject list --json | jq -r 'select(.contacts == []) | .subject'"
-)]
+  quotabell subject list --json | jq -r 'select(.contacts == []) | .subject'")]
 pub struct SubjectListArgs {
     /// Only the first N [default: all]
     #[arg(long, value_name = "N", value_parser = from_one::<u64>)]

@@ -28,15 +28,15 @@ pub struct SubjectArgs {
 pub enum SubjectAction {
     /// Set a subject's plan, time zone, limits, thresholds and contacts
     Set(Box<set::SubjectSetArgs>),
-    /// Show what is set for one subject
+    /// Show the settings of a subject
     Show(show::SubjectShowArgs),
-    /// List every subject for which something is set
+    /// List all subjects with settings
     List(list::SubjectListArgs),
-    /// Remove what is set for subjects, or everything that is stored of them
+    /// Remove the settings of subjects, or all their stored data
     Remove(remove::SubjectRemoveArgs),
-    /// Send no alerts of a subject, or of one metric of it
+    /// Mute a subject, or one metric of it
     Mute(mute::SubjectMuteArgs),
-    /// Send alerts of a muted subject again
+    /// End the mute of a subject, or of one metric of it
     Unmute(mute::SubjectUnmuteArgs),
     /// Set many subjects from a CSV or JSON Lines file
     Import(import::SubjectImportArgs),

@@ -12,8 +12,8 @@ use crate::types::{Metric, Mute, Subject};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Usage is counted and alerts are recorded. Their deliveries end as muted, and are not sent later. `subject set` and \
-    `subject import` keep a mute.
+    after_help = "Counting continues and alerts are recorded. Their deliveries end as muted and are not sent later. \
+        `subject set` and `subject import` keep the mute.
 
 Examples:
   quotabell subject mute alice --for 2h --reason \"load test\"
@@ -31,7 +31,7 @@ pub struct SubjectMuteArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Alerts that were raised while it was muted are not sent. Without --metric, mutes of single metrics stay.
+    after_help = "Alerts that were raised during the mute are not sent. Without --metric, mutes of single metrics stay.
 
 Examples:
   quotabell subject unmute alice

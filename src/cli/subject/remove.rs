@@ -15,10 +15,11 @@ use crate::types::Subject;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts. \
-    Pending deliveries to its contacts are cancelled.
-With --everything, counts, alerts, history, refused events, deliveries, codes, confirm links and limiters go as well. The daemon may run: \
-    usage that is counted later begins at zero. Where it fails half way, repeat it.
+    after_help = "Counts and alerts stay: a removed subject is still metered, with the default plan and the fallback \
+        contacts. Pending deliveries to its contacts are cancelled.
+With --everything, counts, alerts, history, refused events, deliveries, codes, confirm links and limiters are \
+    removed too. The daemon may run: \
+    later usage is counted from zero. If it fails, repeat it.
 
 Examples:
   quotabell subject remove alice
@@ -29,7 +30,7 @@ pub struct SubjectRemoveArgs {
     /// The subjects
     #[arg(required = true, value_name = "SUBJECT")]
     pub subjects: Vec<Subject>,
-    /// Also remove everything that was counted and sent
+    /// Also remove counts, alerts and deliveries
     #[arg(long)]
     pub everything: bool,
 }

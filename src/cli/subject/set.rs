@@ -24,13 +24,13 @@ use crate::types::{BillingDay, BillingMonth, Locale, Percent, Subject};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
-The limits of a metric replace those that the subject had of it, and take precedence over all that the plan has for it.
-Naming any contact replaces the contacts that the operator wrote. One that is there already keeps its id, its secret and whether \
-    it is muted. Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
+Limits of a metric replace all limits that the subject had for it, and all of its plan.
+Naming a contact replaces the contacts that the operator added. An existing contact keeps its id, secret and mute. \
+    Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
     changes one contact.
 The nth --webhook-secret belongs to the nth --webhook, and so does the nth --format; the nth --email-threshold and --email-metric \
-    belong to the nth --email, and likewise for --webhook. Where there is none, the stored one is kept. \
-    For a new webhook whose format needs a secret, one is generated and printed.
+    belong to the nth --email, and likewise for --webhook. Without one, the stored one is kept. \
+    If a new webhook's format needs a secret, one is generated and printed.
 
 Examples:
   quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh --locale vi
@@ -48,7 +48,7 @@ pub struct SubjectSetArgs {
     /// A plan of the configuration
     #[arg(long)]
     pub plan: Option<String>,
-    /// An IANA time zone, as Europe/Berlin
+    /// An IANA time zone, such as Europe/Berlin
     #[arg(long, value_name = "ZONE", value_parser = record::parse_timezone)]
     pub timezone: Option<String>,
     /// The day of the month on which the subject's months begin, 1 to 31
@@ -63,7 +63,7 @@ pub struct SubjectSetArgs {
     /// Percentage of a limit at which an alert is due, 1 to 1000
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
     pub thresholds: Vec<Percent>,
-    /// The language of mails, as vi or pt-BR
+    /// The language of emails, such as vi or pt-BR
     #[arg(long, value_name = "TAG")]
     pub locale: Option<Locale>,
     #[command(flatten)]
@@ -198,14 +198,16 @@ fn limits_of(named: Vec<String>) -> Result<BTreeMap<String, String>, String> {
     for limit in named {
         let (metric, limits) = limit.split_once('=').ok_or_else(|| {
             format!(
-                "--limit {limit}: a limit is written METRIC=UNITS or METRIC=UNITS/WINDOW, as requests=5000 or \
+                "--limit {limit}: a limit is written METRIC=UNITS or METRIC=UNITS/WINDOW, such as requests=5000 or \
                  requests=600/hour, or METRIC=none"
             )
         })?;
         let together = all.entry(metric.to_owned()).or_default();
         *together = match (together.as_str(), limits) {
             ("", limits) | ("none", limits @ "none") => limits.to_owned(),
-            ("none", _) | (_, "none") => return Err(format!("--limit {limit}: none stands beside another limit")),
+            ("none", _) | (_, "none") => {
+                return Err(format!("--limit {limit}: none cannot be combined with another limit"));
+            }
             (before, limits) => format!("{before} {limits}"),
         };
     }

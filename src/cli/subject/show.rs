@@ -15,9 +15,8 @@ use crate::views::SubjectView;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Shows what is set for the subject itself; what is not set comes from its plan, the default plan and the \
-    fallback contacts. Secrets are shown as ***. What can't be read or used \
-    is named on stderr.
+    after_help = "Other settings come from the subject's plan, the default plan and the fallback contacts. Secrets \
+        are shown as ***. Unreadable settings and unusable contacts are reported on stderr.
 
 Examples:
   quotabell subject show alice

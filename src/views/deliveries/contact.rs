@@ -14,16 +14,16 @@ use crate::types::{Channel, ContactId, Mute, UnixMs};
 #[schemars(rename = "DeliveryContact")]
 pub struct DeliveryContactView {
     pub id: ContactId,
-    /// The address or URL, without passwords; null where it is not known any more.
+    /// The address or URL, without passwords; null if it is no longer known.
     pub address: Option<String>,
     pub status: DeliveryContactStatus,
-    /// Its mute. Not there where it is not muted.
+    /// Its mute; absent if it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mute: Option<Mute>,
 }
 
 text_enum! {
-    /// Where the contact of a delivery stands.
+    /// The state of a delivery's contact.
     pub enum DeliveryContactStatus {
         /// The next attempt goes there.
         Current = "current",

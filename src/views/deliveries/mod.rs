@@ -36,7 +36,7 @@ use crate::types::{
 #[schemars(rename = "Delivery")]
 pub struct DeliveryView {
     pub id: DeliveryId,
-    /// The alert that it carries; null where it carries none.
+    /// The alert that it carries; null if it carries none.
     pub alert_id: Option<AlertId>,
     pub subject: String,
     pub channel: Channel,
@@ -48,7 +48,7 @@ pub struct DeliveryView {
     pub last_error: Option<String>,
     /// What it carries.
     pub r#type: NotificationKind,
-    /// `none` where it waits for a contact.
+    /// `none` while it waits for a contact.
     pub contact_id: ContactId,
     /// In whose queue it waits, or waited: the origin of a webhook's URL, `email`, or `none`.
     pub destination: Destination,
@@ -79,14 +79,14 @@ pub struct DeliveryView {
 pub struct DeliveryDetailView {
     #[serde(flatten)]
     pub delivery: DeliveryView,
-    /// The alert as it was raised; null where the delivery carries none.
+    /// The alert as it was raised; null if the delivery carries none.
     pub alert: Option<Alert>,
-    /// The request for consent; null where the delivery carries none.
+    /// The request for consent; null if the delivery carries none.
     pub verification: Option<VerificationView>,
-    /// The contact that is disabled, where the delivery carries the notice of that; not there otherwise.
+    /// The disabled contact; absent unless the delivery carries a notice of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_contact: Option<DisabledContactView>,
-    /// To whom, as the contact is now; null where the delivery waits for one.
+    /// The contact as it is now; null while the delivery waits for one.
     pub contact: Option<DeliveryContactView>,
     /// Its attempts, the oldest first; the newest hundred are kept.
     pub attempt_log: Vec<AttemptView>,
@@ -117,7 +117,7 @@ impl From<VerificationRequest> for VerificationView {
     }
 }
 
-/// A contact that is disabled, as others are told of it.
+/// A disabled contact, as shown in notices to others.
 #[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "DisabledContact")]

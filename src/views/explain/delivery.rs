@@ -256,7 +256,7 @@ fn capped(CapState { rate, exhausted_for }: &CapState, now: UnixMs) -> String {
             now.after(*wait)
         ),
         None => format!(
-            "A cap of {rate} holds there: where it is used up, a delivery is put off, and that counts as no attempt."
+            "Its cap is {rate}. If the cap is exhausted, a delivery is delayed, which does not count as an attempt."
         ),
     }
 }

@@ -62,13 +62,13 @@ pub struct Explanation {
     pub id: String,
     /// What is known, in the order of time; what happens next comes last.
     pub explanation: Vec<String>,
-    /// The alert, where one was asked about.
+    /// The alert, if the request named one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alert: Option<Alert>,
     /// The deliveries that it is about.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deliveries: Vec<DeliveryDetailView>,
-    /// What the subject used, where one was asked about.
+    /// The usage of the subject, if the request named one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageView>,
 }

@@ -38,7 +38,8 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     let mut said = Vec::new();
     if !facts.is_known {
         said.push(format!(
-            "Nothing is stored of {subject}: no settings, counts, alerts or deliveries. What follows holds for whoever appears under \
+            "Nothing is stored of {subject}: no settings, counts, alerts or deliveries. The rest applies to any \
+                subject that appears under \
              this name."
         ));
     }
@@ -59,7 +60,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     said.extend(unreadable.iter().map(|error| format!("Its {error}.")));
     if !facts.has_known_limits {
         said.push(
-            "Until that is mended, alerts follow the last good values, and where the daemon has none, nothing is alerted."
+            "Until that is corrected, alerts follow the last good values; without those, no alert is raised."
                 .to_owned(),
         );
     }
