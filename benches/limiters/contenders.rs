@@ -1,4 +1,4 @@
-//! What is measured: plain commands as the ceiling, and each limiter through the public API.
+//! What the benchmark measures: plain commands as an upper bound, and each limiter through the public API.
 
 use std::sync::LazyLock;
 
@@ -12,17 +12,17 @@ use quotabell_throttle::{
 use crate::load::{CALLS_A_KEY, LIMIT, Load, WINDOW, rate};
 use crate::peers::Peer;
 
-/// A script of one line, called as plainly as can be: what a limiter in a script can hope for.
+/// A script of one line: an upper bound for a limiter that is a script.
 static ONE_LINE: LazyLock<Script> = LazyLock::new(|| Script::new("#!lua\nreturn redis.call('INCR', KEYS[1])"));
 
-/// Who is measured.
+/// A measured command or limiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     /// INCR alone.
     Incr,
     /// EVALSHA of one line.
     OneLine,
-    /// The same script as a limiter calls its own.
+    /// The same script, called in the way in which a limiter calls its script.
     OneLineCalled,
     Fixed,
     Sliding,
@@ -31,12 +31,12 @@ pub enum Contender {
     Token,
     Cooldown,
     Lease,
-    /// A limiter of somebody else, in a process of its own.
+    /// A limiter of another project, in its own process.
     Peer(Peer),
 }
 
 impl Contender {
-    /// All, in the order in which they take turns and are printed.
+    /// All, in the order of measuring and printing.
     pub const ALL: [Self; 13] = [
         Self::Incr,
         Self::OneLine,
@@ -53,7 +53,7 @@ impl Contender {
         Self::Peer(Peer::Flexible),
     ];
 
-    /// As it is printed.
+    /// Name in the output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Incr => "INCR, the ceiling",
@@ -70,18 +70,18 @@ impl Contender {
         }
     }
 
-    /// Calls that must be admitted.
+    /// Number of calls that must be admitted.
     pub const fn admitted(self, load: &Load) -> usize {
         match self {
             Self::Incr | Self::OneLine | Self::OneLineCalled | Self::Lease => load.calls(),
             Self::Fixed | Self::Sliding | Self::Gcra | Self::ExpiringSet | Self::Peer(_) => load.keys * LIMIT,
-            // TokenCreation and consumed, and after that neither.
+            // Created once and consumed once.
             Self::Token => load.keys * 2,
             Self::Cooldown => load.keys,
         }
     }
 
-    /// Makes the call of this number, and tells whether it was admitted.
+    /// Makes the call with this number; returns whether it was admitted.
     pub async fn call(self, redis: &RedisClient, load: &Load, number: usize) -> anyhow::Result<bool> {
         let key = load.key(number);
         let (round, client) = (number / load.keys, &mut redis.connection());
@@ -106,7 +106,7 @@ impl Contender {
             Self::Cooldown => Cooldown::new(WINDOW).try_start(client, &key).await? == CooldownDecision::Started,
             Self::Lease => {
                 let lease = Lease::new("bench", WINDOW);
-                // Another round of the keys each time, so that it is there to be released.
+                // Rounds alternate, so that a release finds an acquired lease.
                 match round % 2 {
                     0 => lease.acquire(client, &key).await? == LeaseDecision::Acquired,
                     _ => lease.release(client, &key).await.map(|()| true)?,
@@ -116,11 +116,11 @@ impl Contender {
         })
     }
 
-    /// Loads what must be there before the first call.
+    /// Loads all scripts before the first measured call.
     pub async fn prepare(client: &RedisClient) -> anyhow::Result<()> {
         let mut command = redis::cmd("SCRIPT");
         let _: String = client.query(command.arg("LOAD").arg(ONE_LINE.source())).await.context("load the script")?;
-        // Every limiter loads its own.
+        // The first call of a limiter loads its script.
         let warm = Load { prefix: "warm".to_owned(), keys: 1 };
         for contender in Self::ALL {
             for number in 0..CALLS_A_KEY {

@@ -1,4 +1,4 @@
-//! How many decisions a second, how long each takes, and how long each holds the server: all contenders in turn,
+//! Decisions per second, time of a decision, and time for which it blocks the server: all contenders in turn, in
 //! several rounds.
 
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::machine;
 use crate::peers::Seen;
 use crate::redis_server::RedisServer;
 
-/// The figures of one contender, one a round.
+/// The figures of one contender, one per round.
 #[derive(Debug, Default)]
 struct Measured {
     a_second: Series,
     p50_us: Series,
     p99_us: Series,
-    /// How long a call held the server, as the server counts it.
+    /// Time for which a call blocked the server, according to the server.
     server_us: Series,
-    /// What a call cost the processor of this process, both its threads; of ours alone.
+    /// Processor time of a call in this process, on all threads. Not for peers.
     caller_us: Series,
 }
 
@@ -68,7 +68,7 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All calls of a round through one client, so many at once.
+/// Makes all calls of a round through one client, [`AT_ONCE`] at the same time.
 async fn call_all(client: &Arc<RedisClient>, contender: Contender, load: &Load) -> anyhow::Result<Seen> {
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
@@ -99,7 +99,7 @@ async fn call_all(client: &Arc<RedisClient>, contender: Contender, load: &Load) 
     Ok(all)
 }
 
-/// What the server says of the command that the contender sends, microseconds a call.
+/// Microseconds per call of the command that the contender sends, according to the server.
 async fn server_us(client: &RedisClient, contender: Contender) -> anyhow::Result<f64> {
     let command = if contender == Contender::Incr { "incr" } else { "evalsha" };
     let said: String = client.query(redis::cmd("INFO").arg("commandstats")).await?;

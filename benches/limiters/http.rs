@@ -1,5 +1,4 @@
-//! `POST /v1/check` of the real daemon: how long an answer takes at a steady rate, and how many a second it gives at
-//! most.
+//! `POST /v1/check` of the real daemon: response time at a steady rate, and maximum number of responses per second.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,22 +11,21 @@ use crate::daemon::Daemon;
 use crate::figures::{Series, millis, thousands};
 use crate::redis_server::RedisServer;
 
-/// Checks a second of the steady part.
+/// Checks per second in the steady part.
 const CHECKS_S: usize = 5_000;
-/// API nodes, each with a connection that it keeps.
+/// Number of API nodes, each with one connection that it keeps.
 const NODES: usize = 32;
-/// The checks are spread over so many subjects.
+/// Number of subjects of the checks.
 const SUBJECTS: usize = 1_000;
 /// The algorithms of `[plans.X.rate]`.
 const ALGORITHMS: [&str; 3] = ["fixed", "sliding", "gcra"];
-/// Never used up, so that each answer must be 200.
+/// A limit that is never reached, so that each response must be 200.
 const RATE: &str = "90000/1h";
 
-/// What the nodes saw.
+/// Measurements of the nodes.
 #[derive(Debug, Default)]
 struct Seen {
-    /// From the moment at which the check was due to its answer, milliseconds: waiting for a node that is behind counts
-    /// too.
+    /// Time from the due time of a check to its response, milliseconds. Includes the delay of a node that lags.
     took_ms: Series,
     seconds: f64,
     checks: usize,
@@ -60,8 +58,8 @@ pub fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has every node check for so long at its part of the rate; without a time, a fixed number of checks as fast as they
-/// are answered.
+/// Lets every node send its share of the checks for the time `steady`; without a time, a fixed number of checks, each
+/// right after the response to the previous one.
 fn all_nodes(address: SocketAddr, steady: Option<Duration>) -> anyhow::Result<Seen> {
     let began = Instant::now();
     let nodes: Vec<_> =
@@ -85,7 +83,7 @@ fn one_node(address: SocketAddr, node: usize, began: Instant, steady: Option<Dur
     let mut took_ms = Vec::with_capacity(checks);
     for number in 0..checks {
         let due = match steady {
-            // The nodes in turn, so that the checks come evenly.
+            // The nodes take turns, so that the checks are evenly spaced.
             Some(_) => began + Duration::from_secs_f64((number * NODES + node) as f64 / CHECKS_S as f64),
             None => Instant::now(),
         };
@@ -102,7 +100,7 @@ fn one_node(address: SocketAddr, node: usize, began: Instant, steady: Option<Dur
     Ok(took_ms)
 }
 
-/// Reads one answer; every one must let the request proceed, and must have been judged.
+/// Reads one response, which must admit the request after a real check.
 fn read_admitted(answers: &mut BufReader<TcpStream>) -> anyhow::Result<()> {
     let (mut head, mut length) = (String::new(), 0);
     loop {

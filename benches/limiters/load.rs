@@ -1,4 +1,4 @@
-//! The same calls for every contender: each key is called so often, and is admitted half of the times.
+//! The calls that every contender makes: the same number for each key, half of them admitted.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use quotabell_throttle::Rate;
 
 use crate::Size;
 
-/// Calls on their way at any moment.
+/// Number of concurrent calls.
 pub const AT_ONCE: usize = 64;
-/// Calls of each key in a round.
+/// Number of calls of each key in a round.
 pub const CALLS_A_KEY: usize = 20;
-/// How many of them are admitted, where the limiter admits more than one.
+/// Number of admitted calls of each key, if the limiter admits more than one.
 pub const LIMIT: usize = 10;
-/// Longer than any round, so that nothing comes back within one.
+/// Longer than any round, so that no unit returns during a round.
 pub const WINDOW: Duration = Duration::from_secs(3600);
 
 /// A round of one contender.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Begins every key; another one each time, so that each contender and round begins with nothing.
+    /// Prefix of every key; different for each contender and round, so that each starts with unused keys.
     pub prefix: String,
-    /// Keys, called in turn.
+    /// Number of keys, which take turns.
     pub keys: usize,
 }
 
 impl Load {
-    /// A load of that size.
+    /// A load of this size.
     pub fn new(size: Size, prefix: String) -> Self {
         Self { prefix, keys: size.pick(5_000, 100) }
     }
 
-    /// Calls of all keys.
+    /// Number of calls of all keys.
     pub const fn calls(&self) -> usize {
         self.keys * CALLS_A_KEY
     }
@@ -41,7 +41,7 @@ impl Load {
     }
 }
 
-/// The rate of limiters that count.
+/// The rate of limiters that have one.
 pub fn rate() -> Rate {
     Rate::new(LIMIT as u64, WINDOW).expect("whole milliseconds, less than a month")
 }

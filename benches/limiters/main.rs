@@ -1,10 +1,10 @@
 //! Measures the limiters on a real server: `make bench-limiters`, or `cargo bench --bench limiters -- --quick` for a
-//! look that only shows that everything runs.
+//! short run that only shows that everything works.
 //!
-//! Three parts, on one redis-server that it starts itself on a free port, without persistence: [`decisions`], how many
-//! a second and how long each takes, beside plain commands and the limiters of others; [`http`], the same question
-//! asked of a daemon by API nodes; [`memory`], what a key costs. Every contender's admitted calls are compared with
-//! what they must be; a wrong count ends the run with exit code 1.
+//! Starts a redis-server on a free port, without persistence, and measures three parts: [`decisions`], their number per
+//! second and their time, compared with plain commands and with limiters of other projects; [`http`], the same for
+//! checks that API nodes send to a daemon; [`memory`], the size of a key. Compares the number of admitted calls of each
+//! contender with the expected number; a difference ends the run with exit code 1.
 
 mod contenders;
 #[path = "../pipeline/daemon.rs"]

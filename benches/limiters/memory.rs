@@ -1,4 +1,4 @@
-//! What a key of each limiter costs the server: after the first call, after some, and when its limit is used up.
+//! Memory of a key of each limiter: after the first call, after some calls, and when the limit is reached.
 
 use quotabell::redis_client::RedisClient;
 use quotabell_throttle::{Cooldown, ExpiringSet, FixedWindow, Gcra, Lease, Rate, SlidingWindow, one_time_token};
@@ -8,12 +8,12 @@ use crate::figures::Series;
 use crate::load::WINDOW;
 use crate::redis_server::RedisServer;
 
-/// The limit, where there is one.
+/// The limit of limiters that have one.
 const LIMIT: u32 = 1_000;
-/// After so many calls a key is measured.
+/// Numbers of calls after which a key is measured.
 const AFTER: [u32; 3] = [1, 60, LIMIT];
 
-/// Whose keys are measured.
+/// A limiter whose keys are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limiter {
     Fixed,
@@ -41,7 +41,7 @@ impl Limiter {
         }
     }
 
-    /// The call of this number for one key.
+    /// Makes the call with this number for one key.
     async fn call(self, client: &RedisClient, key: &str, number: u32) -> anyhow::Result<()> {
         let rate = Rate::new(u64::from(LIMIT), WINDOW)?;
         let client = &mut client.connection();
@@ -83,7 +83,7 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes, every member counted.
+/// Bytes of a key; counts every member instead of a sample.
 async fn usage(client: &RedisClient, key: &str) -> anyhow::Result<f64> {
     Ok(client.query(redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0)).await?)
 }

@@ -1,4 +1,4 @@
-//! Limiters of others, each in a process of its own in its own language, given the same calls on the same server.
+//! Limiters of other projects, each in its own process and language, with the same calls on the same server.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,11 +9,11 @@ use serde::Deserialize;
 use crate::figures::Series;
 use crate::load::{AT_ONCE, LIMIT, Load};
 
-/// Where tools/peers.sh puts them.
+/// The folder into which tools/peers.sh installs them.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers");
 const DRIVERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limiters/peers");
 
-/// A limiter of somebody else.
+/// A limiter of another project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// `limits` of PyPI, fixed window.
@@ -24,19 +24,19 @@ pub enum Peer {
     Flexible,
 }
 
-/// What a peer saw of its calls.
+/// Measurements of a round.
 #[derive(Debug, Deserialize)]
 pub struct Seen {
-    /// How long all took.
+    /// Time of all calls.
     pub seconds: f64,
-    /// How many were admitted.
+    /// Number of admitted calls.
     pub admitted: usize,
-    /// How long each took.
+    /// Time of each call.
     pub took_us: Vec<f64>,
 }
 
 impl Peer {
-    /// As it is printed.
+    /// Name in the output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LimitsFixed => "limits (Python), fixed window",
@@ -45,7 +45,7 @@ impl Peer {
         }
     }
 
-    /// Whether it was fetched, and what it runs on is there.
+    /// Whether it and the program that runs it are installed.
     pub fn is_there(self) -> bool {
         let [program, package] = match self {
             Self::LimitsFixed | Self::LimitsMoving => ["python3", "python/limits"],
@@ -55,7 +55,7 @@ impl Peer {
             && Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
     }
 
-    /// Lets it make the calls of a round.
+    /// Makes the calls of a round.
     pub fn run(self, port: u16, load: &Load) -> anyhow::Result<Seen> {
         let mut order = serde_json::json!({
             "port": port, "at_once": AT_ONCE, "calls": load.calls(), "keys": load.keys, "limit": LIMIT,
@@ -84,7 +84,7 @@ impl Peer {
 }
 
 impl Seen {
-    /// How long each call took, as a series.
+    /// Time of each call, as a series.
     pub fn series(&self) -> Series {
         let mut series = Series::default();
         self.took_us.iter().for_each(|took_us| series.push(*took_us));

@@ -1,12 +1,13 @@
 //! Buckets: the hashes that share the counters of a metric and period.
 
-/// Number of hashes that share the counters of one metric and period: 64 B per subject, and no hash is so large that
-/// its expiry stalls the server.
+/// Number of hashes for the counters of one metric and period. A subject needs about 64 bytes in them, and each hash is
+/// small enough to expire without a noticeable pause of the server.
 pub const BUCKETS: u16 = 256;
 
+/// The CRC that Redis uses for hash slots.
 const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
 
-/// The hash of a subject's counters: CRC-16 (XMODEM, as for Redis slots) modulo 256.
+/// The number of the hash with a subject's counters: CRC-16/XMODEM of the subject, modulo 256.
 pub fn bucket(subject: &str) -> u8 {
     (SLOT_CRC.checksum(subject.as_bytes()) % BUCKETS) as u8
 }

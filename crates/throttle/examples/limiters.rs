@@ -1,7 +1,6 @@
 //! Each limiter as an API node would use it: `cargo run --example limiters -- redis://127.0.0.1:6379`.
 //!
-//! Leaves nothing behind: every key has an end, the longest here of 24 minutes. Which one to take is told in
-//! docs/limiters.md.
+//! Leaves nothing behind: every key has a TTL of at most 24 minutes. docs/limiters.md says which limiter to choose.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; or that a limiter did not do as it says.
+/// An error of Redis or of the connection, or a limiter that breaks its rule.
 pub async fn tour(connection: &mut impl ConnectionLike, prefix: &str) -> anyhow::Result<()> {
     rates(connection, prefix).await?;
     password(connection, &format!("{prefix}:passwords:alice")).await?;
@@ -35,7 +34,7 @@ pub async fn tour(connection: &mut impl ConnectionLike, prefix: &str) -> anyhow:
     leader(connection, &format!("{prefix}:nightly-report")).await
 }
 
-/// May this request proceed? Three limiters answer that, in the same words.
+/// Three limiters decide whether a request may proceed. Their replies have the same type.
 async fn rates(connection: &mut impl ConnectionLike, prefix: &str) -> anyhow::Result<()> {
     let rate = Rate::new(3, MINUTE)?;
     let (fixed, sliding, gcra) = (FixedWindow::new(rate), SlidingWindow::new(rate)?, Gcra::new(rate));
@@ -48,7 +47,7 @@ async fn rates(connection: &mut impl ConnectionLike, prefix: &str) -> anyhow::Re
             ensure!(decision.is_admitted() == (request <= 3), "{name}: {decision:?}");
         }
     }
-    // A look takes nothing. A large request takes more than one unit, all of them or none.
+    // A large request takes several units, all of them or none. Asking takes nothing.
     let gcra = Gcra::new(Rate::new(1000, 60 * MINUTE)?);
     let key = format!("{prefix}:tokens:alice");
     gcra.take(connection, &key, 400).await?;
@@ -56,7 +55,7 @@ async fn rates(connection: &mut impl ConnectionLike, prefix: &str) -> anyhow::Re
     Ok(())
 }
 
-/// What an HTTP server would put into `RateLimit` and `Retry-After`.
+/// The values that an HTTP server would send in `RateLimit` and `Retry-After`.
 fn told(decision: &RateDecision) -> String {
     let RateDecision { admission, limit, remaining, reset } = decision;
     let admission = match admission {
@@ -67,7 +66,7 @@ fn told(decision: &RateDecision) -> String {
     format!("{admission}; {remaining} of {limit} remain, all of them again in {:.1} s", reset.as_secs_f64())
 }
 
-/// At most two passwords of a contact are valid at once; each runs out by itself.
+/// At most two passwords of a contact are valid at once; each expires by itself.
 async fn password(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
     let passwords = ExpiringSet::new(2)?;
     for (name, stays) in [("first", MINUTE / 2), ("second", MINUTE), ("third", MINUTE)] {
@@ -81,12 +80,12 @@ async fn password(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Re
     Ok(())
 }
 
-/// A link that works once, and tells whose it was.
+/// A link that works once and names its owner.
 async fn confirm_link(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
     one_time_token::create(connection, key, b"alice", MINUTE).await?;
     let [first, again, second] = [
         one_time_token::consume(connection, key, "click 1").await?,
-        // The answer was lost, and the call is sent again.
+        // Sent again, as after a lost reply.
         one_time_token::consume(connection, key, "click 1").await?,
         one_time_token::consume(connection, key, "click 2").await?,
     ];
@@ -95,7 +94,7 @@ async fn confirm_link(connection: &mut impl ConnectionLike, key: &str) -> anyhow
     Ok(())
 }
 
-/// One mail a minute, however often the button is pressed.
+/// One email a minute, even if the button is pressed more often.
 async fn button(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
     let resend = Cooldown::new(MINUTE);
     for press in 1..=2 {
@@ -109,7 +108,7 @@ async fn button(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Resu
     Ok(())
 }
 
-/// One of several programs does the work, and another takes over when it lets go or dies.
+/// One of several programs does the work. Another takes over when it releases the lease or dies.
 async fn leader(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
     let (first, second) = (Lease::new("node-1", MINUTE), Lease::new("node-2", MINUTE));
     ensure!(first.acquire(connection, key).await? == LeaseDecision::Acquired, "it was free");

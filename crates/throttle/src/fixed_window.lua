@@ -7,10 +7,10 @@
 --
 -- Returns {admitted, used, left}  admitted: 1 or 0; used: units taken in this window, this call's included;
 --                                 left: ms until the window ends, 0 while none is open
---         an error                a key of another type, or a value that is no count: nothing written
+--         an error                the key has another type, or its value is not a count: nothing written
 --
--- A call that is refused takes nothing. Run twice it takes twice: a call that is sent again counts against its caller,
--- never for it. Windows are measured in milliseconds of the server's clock.
+-- A refused call takes nothing. A call that is sent twice takes twice, to its caller's disadvantage. Times are
+-- milliseconds of the server's clock.
 
 local limit, window_ms, units = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
@@ -26,7 +26,7 @@ if stored and (left_ms == -1 or left_ms > window_ms) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   left_ms = window_ms
 end
--- Redis keeps a key through the millisecond in which it ends; the window is over by then.
+-- Redis keeps a key through the millisecond in which its TTL ends, but the window has ended.
 if left_ms <= 0 then used, left_ms = 0, 0 end
 
 if units == 0 or used + units > limit then

@@ -1,21 +1,19 @@
 #!lua flags=allow-oom
--- lease: hold something alone, for a limited time, or let it go.
+-- lease: acquire, renew or release a lease that one holder has for a limited time.
 --
 -- KEYS[1] holder, string   ARGV[1] 'hold' | 'release'
---                          ARGV[2] the holder that asks
---                          ARGV[3] hold: how long, ms, 1..
---                          ARGV[4] hold: a prefix of holders that may be relieved because they can't live any more; ''
---                          for none
+--                          ARGV[2] holder that calls
+--                          ARGV[3] hold: TTL, ms, 1..
+--                          ARGV[4] hold: prefix of holders that are dead and lose the lease; '' for none
 --
--- Returns {'held', left}   hold: the caller holds it, for this many ms
---         {'taken', left}  hold: another holds it, and it is free in this many ms unless it is renewed; nothing written
---         {'released'}     release: the caller held it
---         {'not_held'}     release: it did not; nothing written
---         an error         a key of another type: nothing written
+-- Returns {'held', left}   hold: the caller has the lease, for this many ms
+--         {'taken', left}  hold: another holder has it, for this many ms unless it renews; nothing written
+--         {'released'}     release: the caller had it
+--         {'not_held'}     release: the caller did not have it; nothing written
+--         an error         the key has another type: nothing written
 --
--- Runs when memory is full too: whoever holds the lease of a partition is the one who frees memory. It writes one small
--- key. Safe to run twice. Holding it again renews it; a holder whose lease ran out has it back at once if nobody took
--- it.
+-- Runs even if memory is full, because the holder of a partition's lease frees memory; it writes one small key. Safe to
+-- run twice: a repeated hold renews the lease.
 
 local holder = redis.call('GET', KEYS[1])
 if ARGV[1] == 'release' then
@@ -31,9 +29,9 @@ if not holder or holder == ARGV[2] or relieved then
 end
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then
-  -- Written by somebody else and for ever: nobody would ever hold it.
+  -- Somebody else wrote the key without a TTL: without one nobody else could ever acquire the lease.
   redis.call('SET', KEYS[1], holder, 'PX', ARGV[3])
   left = tonumber(ARGV[3])
 end
--- Redis keeps a key through the millisecond in which it ends; so does a holder.
+-- Redis keeps a key through the millisecond in which its TTL ends, so the lease is free one millisecond later.
 return {'taken', left + 1}

@@ -4,8 +4,12 @@
 //! holds. A call touches one key, so every limiter works in a cluster. The caller chooses keys and rates.
 //!
 //! Any asynchronous connection of the [`redis`] crate will do: `MultiplexedConnection`, `ConnectionManager`, the
-//! connection of a cluster. Its timeouts are those of a call. If Redis is away, the call is an error, and the caller
-//! decides whether to proceed.
+//! connection of a cluster. A call has the timeouts of its connection. If Redis is unreachable, the call returns an
+//! error, and the caller decides whether to proceed.
+//!
+//! A call loads its script and repeats once if the server does not know the script, for example after a restart. If the
+//! server loses its scripts again before the second try, the call returns the server's `NOSCRIPT` error: nothing was
+//! taken, and another call may succeed.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -1,25 +1,25 @@
 #!lua
--- one_time_token: create a token with its metadata and its end, or consume it, once.
+-- one_time_token: create a token with metadata and a TTL, or consume it once.
 --
 -- KEYS[1] token, hash    ARGV[1] 'create' | 'consume'
---                        ARGV[2] create: how long it lives, ms, 1..       consume: the claim, unique to who consumes
+--                        ARGV[2] create: TTL, ms, 1..                     consume: claim, unique to the consumer
 --                        ARGV[3] create: metadata, at most 4096 bytes
 --
--- Returns {'created'}              with its time to live from the first write
---         {'exists'}               another one, or this one with other metadata, or consumed already: nothing written
---         {'consumed', metadata}   this claim has it
---         {'gone'}                 never created, past its end, or another claim has it: nothing written
---         an error                 a key of another type, or a command that the user may not run: nothing written
+-- Returns {'created'}              the token exists with this metadata and is not consumed
+--         {'exists'}               the key has a token with other metadata, or a consumed one: nothing written
+--         {'consumed', metadata}   this claim has consumed it
+--         {'gone'}                 never created, expired, or consumed by another claim: nothing written
+--         an error                 the key has another type, or the user may not run a command: nothing written
 --
--- Safe to run twice: what a claim has consumed it is given again, until the token's end; creating the same again is no
--- second token.
+-- Safe to run twice: a repeated 'create' keeps the TTL, and a repeated 'consume' with the same claim returns the
+-- metadata again until the token expires.
 
 local token = redis.call('HMGET', KEYS[1], 'metadata', 'claim')
 local metadata, claim = token[1], token[2]
 
 if ARGV[1] == 'create' then
   if not metadata then
-    -- Without its end the token would stay for ever, so both or neither.
+    -- Without an expiry the token would stay forever: check first, so that both commands run or neither.
     if not redis.acl_check_cmd('PEXPIRE', KEYS[1]) then
       return redis.error_reply('NOPERM this user may not run PEXPIRE on ' .. KEYS[1])
     end

@@ -1,12 +1,10 @@
-//! Expiring set, one-time token, cooldown and lease against plain models in memory: random schedules of calls and time
-//! through the public API, on a real server whose clock the test controls. Any call may be sent twice, as after a lost
-//! reply: the second reply must equal the first.
+//! Models of expiring set, one-time token, cooldown and lease. A call that is sent twice must get the same reply twice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
-use crate::schedules::{self, Stage};
+use crate::clocked_server::Sent;
+use crate::model::{Model, Schedule, Step, agrees};
 use proptest::prelude::*;
 use quotabell_throttle::one_time_token::{self, TokenCreation};
 use quotabell_throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
@@ -15,37 +13,16 @@ use redis::aio::MultiplexedConnection;
 /// Number of schedules per limiter.
 const CASES: u32 = 1000;
 
-/// A call, and the advance of the clock before it.
-#[derive(Debug, Clone)]
-struct Step<C> {
-    /// Milliseconds; negative if the server's clock was set back.
-    step_ms: i64,
-    sent: Sent,
-    call: C,
-}
-
-/// The expected replies of a limiter, computed from the whole history.
-trait Model: Default {
-    type Call: std::fmt::Debug + Clone;
-    type Answer: std::fmt::Debug + PartialEq;
-
-    /// Any call; times of 1 to 50 ms, like the clock's steps, so that exact ends are frequent.
-    fn calls() -> BoxedStrategy<Self::Call>;
-    fn call(&mut self, now_ms: u64, call: &Self::Call) -> Self::Answer;
-    /// The wait in the reply, ms, if it has one.
-    fn wait_of(answer: &Self::Answer) -> Option<u64>;
-    /// Whether the reply admits the caller.
-    fn lets(answer: &Self::Answer) -> bool;
-    /// Calls the limiter itself.
-    async fn call_real(client: &MultiplexedConnection, key: &str, call: &Self::Call) -> Self::Answer;
-}
-
+/// Times of 1 to 50 ms, like the clock's steps, so that exact ends are frequent.
 fn some_ms() -> impl Strategy<Value = u64> {
     prop_oneof![Just(10_u64), 1..=50_u64]
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).expect("short")
+fn schedule<C: std::fmt::Debug + Clone>(call: impl Strategy<Value = C>) -> impl Strategy<Value = Schedule<C>> {
+    let step_ms = prop_oneof![4 => Just(0_i64), 3 => Just(10_i64), 4 => 0..=60_i64, 1 => -60..0_i64];
+    let sent = prop_oneof![3 => Just(Sent::Once), 1 => Just(Sent::Twice)];
+    let step = (step_ms, sent, call).prop_map(|(step_ms, sent, call)| Step { advance_us: step_ms * 1000, sent, call });
+    prop::collection::vec(step, 1..30).prop_map(|steps| Schedule { steps, padding: 0 })
 }
 
 /// Members and their ends.
@@ -61,14 +38,17 @@ struct Add {
 
 impl Model for SetModel {
     type Call = Add;
-    type Answer = ExpiringSetDecision;
+    type Reply = ExpiringSetDecision;
+    const INSTANT_US: u64 = 1000;
+    const IS_REPEATABLE: bool = true;
 
-    fn calls() -> BoxedStrategy<Add> {
+    fn schedules() -> impl Strategy<Value = Schedule<Add>> {
         let most = prop_oneof![3 => Just(3_u32), 1 => 1..6_u32];
-        (most, 0..9_u8, some_ms()).prop_map(|(most, member, stays_ms)| Add { most, member, stays_ms }).boxed()
+        schedule((most, 0..9_u8, some_ms()).prop_map(|(most, member, stays_ms)| Add { most, member, stays_ms }))
     }
 
-    fn call(&mut self, now_ms: u64, call: &Add) -> ExpiringSetDecision {
+    fn reply(&mut self, now_us: u64, call: &Add) -> ExpiringSetDecision {
+        let now_ms = now_us / 1000;
         self.0.retain(|_, leaves_ms| *leaves_ms > now_ms);
         let most = call.most as usize;
         if !self.0.contains_key(&call.member) {
@@ -83,18 +63,14 @@ impl Model for SetModel {
         ExpiringSetDecision::Added { remaining: most.saturating_sub(self.0.len()) as u64 }
     }
 
-    fn wait_of(answer: &ExpiringSetDecision) -> Option<u64> {
-        match answer {
-            ExpiringSetDecision::Full { retry_after } => Some(millis(*retry_after)),
+    fn wait(_: &Add, reply: &ExpiringSetDecision) -> Option<Duration> {
+        match reply {
+            ExpiringSetDecision::Full { retry_after } => Some(*retry_after),
             ExpiringSetDecision::Added { .. } => None,
         }
     }
 
-    fn lets(answer: &ExpiringSetDecision) -> bool {
-        matches!(answer, ExpiringSetDecision::Added { .. })
-    }
-
-    async fn call_real(client: &MultiplexedConnection, key: &str, call: &Add) -> ExpiringSetDecision {
+    async fn call(client: &MultiplexedConnection, key: &str, call: &Add) -> ExpiringSetDecision {
         let set = ExpiringSet::new(call.most).expect("few");
         let stays = Duration::from_millis(call.stays_ms);
         set.add(&mut client.clone(), key, &call.member.to_string(), stays).await.expect("the set answers")
@@ -137,17 +113,19 @@ enum TokenReply {
 
 impl Model for TokenModel {
     type Call = TokenCall;
-    type Answer = TokenReply;
+    type Reply = TokenReply;
+    const INSTANT_US: u64 = 1000;
+    const IS_REPEATABLE: bool = true;
 
-    fn calls() -> BoxedStrategy<TokenCall> {
-        prop_oneof![
+    fn schedules() -> impl Strategy<Value = Schedule<TokenCall>> {
+        schedule(prop_oneof![
             (0..2_u8, some_ms()).prop_map(|(metadata, lives_ms)| TokenCall::Create { metadata, lives_ms }),
             (0..3_u8).prop_map(|claim| TokenCall::Consume { claim }),
-        ]
-        .boxed()
+        ])
     }
 
-    fn call(&mut self, now_ms: u64, call: &TokenCall) -> TokenReply {
+    fn reply(&mut self, now_us: u64, call: &TokenCall) -> TokenReply {
+        let now_ms = now_us / 1000;
         lapse(&mut self.0, now_ms);
         let token = self.0.as_mut().map(|kept| &mut kept.what);
         match (call, token) {
@@ -168,15 +146,11 @@ impl Model for TokenModel {
         }
     }
 
-    fn wait_of(_: &TokenReply) -> Option<u64> {
+    fn wait(_: &TokenCall, _: &TokenReply) -> Option<Duration> {
         None
     }
 
-    fn lets(_: &TokenReply) -> bool {
-        true
-    }
-
-    async fn call_real(client: &MultiplexedConnection, key: &str, call: &TokenCall) -> TokenReply {
+    async fn call(client: &MultiplexedConnection, key: &str, call: &TokenCall) -> TokenReply {
         match call {
             TokenCall::Create { metadata, lives_ms } => {
                 let lives = Duration::from_millis(*lives_ms);
@@ -206,13 +180,16 @@ struct Pass {
 
 impl Model for CooldownModel {
     type Call = Pass;
-    type Answer = CooldownDecision;
+    type Reply = CooldownDecision;
+    const INSTANT_US: u64 = 1000;
+    const IS_REPEATABLE: bool = true;
 
-    fn calls() -> BoxedStrategy<Pass> {
-        some_ms().prop_map(|interval_ms| Pass { interval_ms }).boxed()
+    fn schedules() -> impl Strategy<Value = Schedule<Pass>> {
+        schedule(some_ms().prop_map(|interval_ms| Pass { interval_ms }))
     }
 
-    fn call(&mut self, now_ms: u64, call: &Pass) -> CooldownDecision {
+    fn reply(&mut self, now_us: u64, call: &Pass) -> CooldownDecision {
+        let now_ms = now_us / 1000;
         self.calls += 1;
         // Neither a clock that was set back nor a formerly longer interval blocks a caller for more than an interval.
         if let Some(through) = &mut self.through {
@@ -229,18 +206,14 @@ impl Model for CooldownModel {
         }
     }
 
-    fn wait_of(answer: &CooldownDecision) -> Option<u64> {
-        match answer {
-            CooldownDecision::Active { retry_after } => Some(millis(*retry_after)),
+    fn wait(_: &Pass, reply: &CooldownDecision) -> Option<Duration> {
+        match reply {
+            CooldownDecision::Active { retry_after } => Some(*retry_after),
             CooldownDecision::Started => None,
         }
     }
 
-    fn lets(answer: &CooldownDecision) -> bool {
-        *answer == CooldownDecision::Started
-    }
-
-    async fn call_real(client: &MultiplexedConnection, key: &str, call: &Pass) -> CooldownDecision {
+    async fn call(client: &MultiplexedConnection, key: &str, call: &Pass) -> CooldownDecision {
         Cooldown::new(Duration::from_millis(call.interval_ms))
             .try_start(&mut client.clone(), key)
             .await
@@ -262,20 +235,22 @@ enum LeaseCall {
 
 impl Model for LeaseModel {
     type Call = LeaseCall;
-    type Answer = Option<LeaseDecision>;
+    type Reply = Option<LeaseDecision>;
+    const INSTANT_US: u64 = 1000;
+    const IS_REPEATABLE: bool = true;
 
-    fn calls() -> BoxedStrategy<LeaseCall> {
+    fn schedules() -> impl Strategy<Value = Schedule<LeaseCall>> {
         let holder = || prop::sample::select(HOLDERS.to_vec());
         let dead = prop_oneof![4 => Just(""), 1 => Just("host-1/"), 1 => Just("host-2/a")];
-        prop_oneof![
+        schedule(prop_oneof![
             3 => (holder(), some_ms(), dead)
                 .prop_map(|(holder, lasts_ms, dead)| LeaseCall::Hold { holder, lasts_ms, dead }),
             1 => holder().prop_map(|holder| LeaseCall::Release { holder }),
-        ]
-        .boxed()
+        ])
     }
 
-    fn call(&mut self, now_ms: u64, call: &LeaseCall) -> Option<LeaseDecision> {
+    fn reply(&mut self, now_us: u64, call: &LeaseCall) -> Option<LeaseDecision> {
+        let now_ms = now_us / 1000;
         lapse(&mut self.0, now_ms);
         match *call {
             LeaseCall::Hold { holder, lasts_ms, dead } => {
@@ -298,18 +273,14 @@ impl Model for LeaseModel {
         }
     }
 
-    fn wait_of(answer: &Option<LeaseDecision>) -> Option<u64> {
-        match answer {
-            Some(LeaseDecision::HeldByOther { expires_in }) => Some(millis(*expires_in)),
+    fn wait(_: &LeaseCall, reply: &Option<LeaseDecision>) -> Option<Duration> {
+        match reply {
+            Some(LeaseDecision::HeldByOther { expires_in }) => Some(*expires_in),
             _ => None,
         }
     }
 
-    fn lets(answer: &Option<LeaseDecision>) -> bool {
-        *answer == Some(LeaseDecision::Acquired)
-    }
-
-    async fn call_real(client: &MultiplexedConnection, key: &str, call: &LeaseCall) -> Option<LeaseDecision> {
+    async fn call(client: &MultiplexedConnection, key: &str, call: &LeaseCall) -> Option<LeaseDecision> {
         match *call {
             LeaseCall::Hold { holder, lasts_ms, dead } => {
                 let lease = Lease::new(holder, Duration::from_millis(lasts_ms));
@@ -329,79 +300,26 @@ impl Model for LeaseModel {
     }
 }
 
-fn schedule<M: Model>() -> impl Strategy<Value = Vec<Step<M::Call>>> {
-    let step_ms = prop_oneof![4 => Just(0_i64), 3 => Just(10_i64), 4 => 0..=60_i64, 1 => -60..0_i64];
-    let sent = prop_oneof![3 => Just(Sent::Once), 1 => Just(Sent::Twice)];
-    let step = (step_ms, sent, M::calls()).prop_map(|(step_ms, sent, call)| Step { step_ms, sent, call });
-    prop::collection::vec(step, 1..30)
-}
-
-/// Runs one schedule on the limiter and the model.
-struct Pair<'a, M> {
-    clocked_server: &'a ClockedServer,
-    client: &'a MultiplexedConnection,
-    key: String,
-    now_ms: u64,
-    model: M,
-}
-
-impl<M: Model> Pair<'_, M> {
-    async fn run(&mut self, schedule: &[Step<M::Call>]) -> Result<(), TestCaseError> {
-        for Step { step_ms, sent, call } in schedule {
-            self.now_ms = self.now_ms.checked_add_signed(*step_ms).expect("after 1970");
-            let answer = self.call(call, *sent).await?;
-            // A wait is neither too long nor too short.
-            if let Some(wait_ms) = M::wait_of(&answer) {
-                self.now_ms += wait_ms - 1;
-                let early = self.call(call, *sent).await?;
-                prop_assert!(!M::lets(&early), "a millisecond early, after {answer:?}: {early:?}");
-                self.now_ms += 1;
-                let punctual = self.call(call, *sent).await?;
-                prop_assert!(M::lets(&punctual), "after the wait of {answer:?}: {punctual:?}");
-            }
-        }
-        self.clocked_server.expect_end(&self.key);
-        Ok(())
-    }
-
-    async fn call(&mut self, call: &M::Call, sent: Sent) -> Result<M::Answer, TestCaseError> {
-        self.clocked_server.set_clock(self.now_ms * 1000 + rand::random_range(0..1000));
-        self.clocked_server.send(sent);
-        let answer = M::call_real(self.client, &self.key, call).await;
-        prop_assert_eq!(&answer, &self.model.call(self.now_ms, call), "{:?} at {} ms", call, self.now_ms);
-        Ok(answer)
-    }
-}
-
-/// Runs all schedules.
-fn agrees<M: Model>() {
-    schedules::run(CASES, schedule::<M>(), async |stage, schedule| {
-        let now_ms = CLOCK_START_US / 1000;
-        let Stage { clocked_server, client, prefix: key } = stage;
-        Pair { clocked_server, client, key, now_ms, model: M::default() }.run(&schedule).await
-    });
-}
-
 /// One code too many, or a contact that can't request one although an old one has expired.
 #[test]
 fn expiring_set_does_as_its_model() {
-    agrees::<SetModel>();
+    agrees::<SetModel>(CASES);
 }
 
 /// A confirm link that works twice, or never.
 #[test]
 fn one_time_token_does_as_its_model() {
-    agrees::<TokenModel>();
+    agrees::<TokenModel>(CASES);
 }
 
 /// Two calls within an interval, or none after it.
 #[test]
 fn cooldown_does_as_its_model() {
-    agrees::<CooldownModel>();
+    agrees::<CooldownModel>(CASES);
 }
 
 /// Two holders at once, or a holder that blocks others after its time.
 #[test]
 fn lease_does_as_its_model() {
-    agrees::<LeaseModel>();
+    agrees::<LeaseModel>(CASES);
 }

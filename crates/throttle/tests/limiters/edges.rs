@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use quotabell_throttle::one_time_token::{self, METADATA_BYTES_MAX, OneTimeTokenError, TokenCreation};
 use quotabell_throttle::{
     Admission, Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
-    MEMBERS_MAX, Rate, STORED_KEY_BYTES_MAX, SlidingWindow, UNITS_MAX,
+    MEMBERS_MAX, Rate, RateDecision, STORED_KEY_BYTES_MAX, SlidingWindow, UNITS_MAX,
 };
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value};
 
 use crate::clocked_server::{CLOCK_START_US, ClockedServer};
 use crate::connect;
@@ -20,10 +21,6 @@ const SHORT: Duration = Duration::from_millis(30);
 
 fn rate(limit: u64, window: Duration) -> Rate {
     Rate::new(limit, window).expect("legal")
-}
-
-fn sliding(limit: u64, window: Duration) -> SlidingWindow {
-    SlidingWindow::new(rate(limit, window)).expect("few enough members")
 }
 
 /// All limiters, so that each property is tested for all of them.
@@ -42,13 +39,32 @@ impl Limiter {
     const ALL: [Self; 7] =
         [Self::Fixed, Self::Sliding, Self::Gcra, Self::Set, Self::Token, Self::Cooldown, Self::Lease];
 
+    const RATES: [Self; 3] = [Self::Fixed, Self::Sliding, Self::Gcra];
+
+    /// Takes units from a limiter of a rate; 0 only asks.
+    async fn decide(
+        self,
+        client: &MultiplexedConnection,
+        key: &str,
+        rate: Rate,
+        units: u64,
+    ) -> RedisResult<RateDecision> {
+        let client = &mut client.clone();
+        match self {
+            Self::Fixed => FixedWindow::new(rate).take(client, key, units).await,
+            Self::Sliding => SlidingWindow::new(rate).expect("few enough members").take(client, key, units).await,
+            Self::Gcra => Gcra::new(rate).take(client, key, units).await,
+            other => panic!("{other:?} has no rate"),
+        }
+    }
+
     /// Takes everything once, for this time; returns whether it was available.
-    async fn take(self, client: &MultiplexedConnection, key: &str, lasts: Duration) -> redis::RedisResult<bool> {
+    async fn take(self, client: &MultiplexedConnection, key: &str, lasts: Duration) -> RedisResult<bool> {
         let someone = rand::random::<u64>().to_string();
         Ok(match self {
-            Self::Fixed => FixedWindow::new(rate(1, lasts)).take(&mut client.clone(), key, 1).await?.is_admitted(),
-            Self::Sliding => sliding(1, lasts).take(&mut client.clone(), key, 1).await?.is_admitted(),
-            Self::Gcra => Gcra::new(rate(1, lasts)).take(&mut client.clone(), key, 1).await?.is_admitted(),
+            Self::Fixed | Self::Sliding | Self::Gcra => {
+                self.decide(client, key, rate(1, lasts), 1).await?.is_admitted()
+            }
             Self::Set => {
                 let set = ExpiringSet::new(1).expect("one");
                 matches!(set.add(&mut client.clone(), key, &someone, lasts).await?, ExpiringSetDecision::Added { .. })
@@ -68,11 +84,9 @@ impl Limiter {
     }
 
     /// Asks or releases, if that is a separate call.
-    async fn ask(self, client: &MultiplexedConnection, key: &str) -> redis::RedisResult<()> {
+    async fn ask(self, client: &MultiplexedConnection, key: &str) -> RedisResult<()> {
         match self {
-            Self::Fixed => FixedWindow::new(rate(1, MINUTE)).ask(&mut client.clone(), key).await.map(drop),
-            Self::Sliding => sliding(1, MINUTE).ask(&mut client.clone(), key).await.map(drop),
-            Self::Gcra => Gcra::new(rate(1, MINUTE)).ask(&mut client.clone(), key).await.map(drop),
+            Self::Fixed | Self::Sliding | Self::Gcra => self.decide(client, key, rate(1, MINUTE), 0).await.map(drop),
             Self::Token => one_time_token::consume(&mut client.clone(), key, "a claim").await.map(drop),
             Self::Lease => Lease::new("a holder", MINUTE).release(&mut client.clone(), key).await,
             Self::Set | Self::Cooldown => self.take(client, key, MINUTE).await.map(drop),
@@ -130,7 +144,7 @@ async fn foreign_keys_are_errors_and_stay_as_they_are() {
     let client = connect(&server.sync_client()).await;
     for limiter in Limiter::ALL {
         for words in limiter.foreign() {
-            let _: redis::Value = run(&client, &words).await;
+            let _: Value = run(&client, &words).await;
             let before = state(&client, "k").await;
             let taken = limiter.take(&client, "k", MINUTE).await;
             let asked = limiter.ask(&client, "k").await;
@@ -182,44 +196,21 @@ async fn what_is_used_up_comes_back_in_its_time() {
 async fn answers_tell_what_is_left_and_how_long_to_wait() {
     let server = RedisServer::start();
     let client = connect(&server.sync_client()).await;
-    let three = 3;
-    let (fixed, sliding, gcra) = (FixedWindow::new(rate(5, MINUTE)), sliding(5, MINUTE), Gcra::new(rate(5, MINUTE)));
     let nearly = |wait: Duration, most: Duration| wait <= most && wait + Duration::from_secs(5) > most;
-    let first = [
-        fixed.take(&mut client.clone(), "fixed", three).await,
-        sliding.take(&mut client.clone(), "sliding", three).await,
-        gcra.take(&mut client.clone(), "gcra", three).await,
-    ];
-    let resets = [MINUTE, MINUTE, MINUTE * 3 / 5];
-    for (answer, reset) in first.into_iter().zip(resets) {
-        let answer = answer.expect("an answer");
-        assert_eq!((answer.admission, answer.remaining, answer.limit), (Admission::Admitted, 2, 5));
-        assert!(nearly(answer.reset, reset), "{answer:?}");
-    }
-    let second = [
-        fixed.take(&mut client.clone(), "fixed", three).await,
-        sliding.take(&mut client.clone(), "sliding", three).await,
-        gcra.take(&mut client.clone(), "gcra", three).await,
-    ];
     // GCRA frees a unit each 12 s.
-    let waits = [MINUTE, MINUTE, MINUTE / 5];
-    for (answer, wait) in second.into_iter().zip(waits) {
-        let answer = answer.expect("an answer");
-        let Admission::Rejected { retry_after: Some(retry_after) } = answer.admission else { panic!("{answer:?}") };
-        assert!(nearly(retry_after, wait) && answer.remaining == 2, "{answer:?}");
-    }
-    let never = Admission::Rejected { retry_after: None };
-    let six = 6;
-    assert_eq!(fixed.take(&mut client.clone(), "fixed", six).await.expect("an answer").admission, never);
-    assert_eq!(sliding.take(&mut client.clone(), "sliding", six).await.expect("an answer").admission, never);
-    assert_eq!(gcra.take(&mut client.clone(), "gcra", six).await.expect("an answer").admission, never);
-    for answer in [
-        fixed.ask(&mut client.clone(), "fixed").await,
-        sliding.ask(&mut client.clone(), "sliding").await,
-        gcra.ask(&mut client.clone(), "gcra").await,
-    ] {
-        let answer = answer.expect("an answer");
-        assert!(answer.is_admitted() && answer.remaining == 2, "asking takes nothing: {answer:?}");
+    let waits = [(MINUTE, MINUTE), (MINUTE, MINUTE), (MINUTE * 3 / 5, MINUTE / 5)];
+    for (limiter, (reset, wait)) in Limiter::RATES.into_iter().zip(waits) {
+        let key = format!("{limiter:?}");
+        let take = async |units| limiter.decide(&client, &key, rate(5, MINUTE), units).await.expect("an answer");
+        let first = take(3).await;
+        assert_eq!((first.admission, first.remaining, first.limit), (Admission::Admitted, 2, 5));
+        assert!(nearly(first.reset, reset), "{first:?}");
+        let second = take(3).await;
+        let Admission::Rejected { retry_after: Some(retry_after) } = second.admission else { panic!("{second:?}") };
+        assert!(nearly(retry_after, wait) && second.remaining == 2, "{second:?}");
+        assert_eq!(take(6).await.admission, Admission::Rejected { retry_after: None });
+        let asked = take(0).await;
+        assert!(asked.is_admitted() && asked.remaining == 2, "asking takes nothing: {asked:?}");
     }
 }
 
@@ -260,8 +251,8 @@ async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
 async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
     let clocked_server = ClockedServer::start();
     let (client, direct) = (connect(&clocked_server.client()).await, connect(&clocked_server.direct()).await);
-    let limiter = sliding(5000, MINUTE);
-    let take = async |units: u64| limiter.take(&mut client.clone(), "k", units).await.expect("an answer");
+    let take =
+        async |units: u64| Limiter::Sliding.decide(&client, "k", rate(5000, MINUTE), units).await.expect("an answer");
     let members = async || run::<u64>(&direct, &["ZCARD", "k"]).await;
     let seconds_later = |seconds: u64| clocked_server.set_clock(CLOCK_START_US + seconds * 1_000_000);
     for _ in 0..2_100 {
@@ -291,19 +282,18 @@ async fn the_largest_limits_are_exact() {
     let server = RedisServer::start();
     let client = connect(&server.sync_client()).await;
     let month = Duration::from_secs(31 * 24 * 3600);
-    let all_but_one = UNITS_MAX - 1;
-    let fixed = FixedWindow::new(rate(UNITS_MAX, month));
-    assert_eq!(fixed.take(&mut client.clone(), "fixed", all_but_one).await.expect("an answer").remaining, 1);
-    assert!(!fixed.take(&mut client.clone(), "fixed", 2).await.expect("an answer").is_admitted());
-    assert_eq!(fixed.take(&mut client.clone(), "fixed", 1).await.expect("an answer").remaining, 0);
-    assert!(!fixed.take(&mut client.clone(), "fixed", 1).await.expect("an answer").is_admitted());
+    let take = async |limiter: Limiter, units| {
+        limiter.decide(&client, &format!("{limiter:?}"), rate(UNITS_MAX, month), units).await.expect("an answer")
+    };
+    assert_eq!(take(Limiter::Fixed, UNITS_MAX - 1).await.remaining, 1);
+    assert!(!take(Limiter::Fixed, 2).await.is_admitted());
+    assert_eq!(take(Limiter::Fixed, 1).await.remaining, 0);
+    assert!(!take(Limiter::Fixed, 1).await.is_admitted());
     // A unit of this bucket drains in a third of a nanosecond: only whole buckets can be distinguished.
-    let gcra = Gcra::new(rate(UNITS_MAX, month));
-    let whole = UNITS_MAX;
-    assert!(gcra.take(&mut client.clone(), "gcra", whole).await.expect("an answer").is_admitted());
-    assert!(!gcra.take(&mut client.clone(), "gcra", whole).await.expect("an answer").is_admitted());
-    let most = SlidingWindow::new(rate(MEMBERS_MAX, MINUTE)).expect("as many as may be");
-    assert_eq!(most.take(&mut client.clone(), "sliding", 1).await.expect("an answer").remaining, MEMBERS_MAX - 1);
+    assert!(take(Limiter::Gcra, UNITS_MAX).await.is_admitted());
+    assert!(!take(Limiter::Gcra, UNITS_MAX).await.is_admitted());
+    let most = Limiter::Sliding.decide(&client, "most", rate(MEMBERS_MAX, MINUTE), 1).await.expect("an answer");
+    assert_eq!(most.remaining, MEMBERS_MAX - 1);
 }
 
 /// A limit that would fill the memory must be refused, with an alternative.
@@ -364,6 +354,37 @@ async fn metadata_of_a_token_is_bounded_and_may_be_any_bytes() {
         TokenCreation::Created
     );
     assert_eq!(one_time_token::consume(&mut client.clone(), "m", "claim").await.expect("an answer"), Some(Vec::new()));
+}
+
+/// A connection to a server that loses all scripts before each call, as if it failed over between load and call.
+struct Forgetful(MultiplexedConnection);
+
+impl ConnectionLike for Forgetful {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut self.0).await?;
+            self.0.req_packed_command(command).await
+        })
+    }
+
+    fn req_packed_commands<'a>(&'a mut self, _: &'a Pipeline, _: usize, _: usize) -> RedisFuture<'a, Vec<Value>> {
+        unreachable!("limiters send single commands")
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0.get_db()
+    }
+}
+
+/// The caller must learn that nothing was taken, and that another try may help.
+#[tokio::test]
+async fn a_server_that_forgets_scripts_again_is_an_error_that_names_the_cause() {
+    let server = RedisServer::start();
+    let client = connect(&server.sync_client()).await;
+    let limiter = FixedWindow::new(rate(1, MINUTE));
+    let error = limiter.take(&mut Forgetful(client.clone()), "k", 1).await.expect_err("no script");
+    assert_eq!(error.code(), Some("NOSCRIPT"));
+    assert!(limiter.take(&mut client.clone(), "k", 1).await.expect("an answer").is_admitted(), "nothing was taken");
 }
 
 /// A restarted server has no scripts.

@@ -8,12 +8,12 @@ mod edges;
 #[path = "../../../../tests/support/eventually.rs"]
 mod eventually;
 mod example;
+mod model;
 mod races;
 mod rates_model;
 #[path = "../../../../tests/support/redis_server.rs"]
 #[allow(dead_code, reason = "the tests of quotabell use all of it")]
 mod redis_server;
-mod schedules;
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;

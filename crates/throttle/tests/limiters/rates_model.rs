@@ -1,29 +1,17 @@
-//! Fixed window, sliding window and GCRA against plain models in memory: random schedules of calls and time through the
-//! public API, on a real server whose clock the test controls; replies are exact to the microsecond.
+//! Models of fixed window, sliding window and GCRA, exact to the microsecond.
 //!
 //! The models are as simple as the promise: no Lua, no keys, and only the rounding that the promise names.
 
 use std::time::Duration;
 
-use crate::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
-use crate::schedules::{self, Stage};
+use crate::clocked_server::Sent;
+use crate::model::{Model, Schedule, Step, agrees};
 use proptest::prelude::*;
 use quotabell_throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, Rate, RateDecision, SlidingWindow, UNITS_MAX};
 use redis::aio::MultiplexedConnection;
 
 /// Number of schedules per limiter.
 const CASES: u32 = 1500;
-
-/// The advance of the clock before a call.
-#[derive(Debug, Clone)]
-enum ClockStep {
-    /// Not at all.
-    Stay,
-    /// Forward by thousandths of a window and microseconds.
-    On { permille: u64, us: u64 },
-    /// Back by thousandths of a window: the server's clock was set.
-    Back { permille: u64 },
-}
 
 /// The units of a call.
 #[derive(Debug, Clone)]
@@ -39,7 +27,7 @@ enum Amount {
     Most,
 }
 
-/// The check of a reply.
+/// The wait in the reply that is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
     Nothing,
@@ -50,21 +38,11 @@ enum Probe {
 }
 
 #[derive(Debug, Clone)]
-struct Step {
-    clock_step: ClockStep,
-    amount: Amount,
-    /// The rate, one of the schedule's: settings change.
-    rate: prop::sample::Index,
-    sent: Sent,
+struct RateCall {
+    rate: Rate,
+    /// 0 only asks.
+    units: u64,
     probe: Probe,
-}
-
-#[derive(Debug, Clone)]
-struct Schedule {
-    rates: Vec<Rate>,
-    steps: Vec<Step>,
-    /// Additional bytes of the key.
-    padding: usize,
 }
 
 fn rate(limit_max: u64) -> impl Strategy<Value = Rate> {
@@ -73,29 +51,30 @@ fn rate(limit_max: u64) -> impl Strategy<Value = Rate> {
     (limit, window_ms).prop_map(|(limit, window_ms)| Rate::new(limit, Duration::from_millis(window_ms)).expect("legal"))
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let clock_step = prop_oneof![
-        4 => Just(ClockStep::Stay),
-        3 => (0..400_u64, 0..3_u64).prop_map(|(permille, us)| ClockStep::On { permille, us }),
-        2 => (0..2200_u64, 0..2000_u64).prop_map(|(permille, us)| ClockStep::On { permille, us }),
-        1 => Just(ClockStep::On { permille: 1000, us: 0 }),
-        1 => (0..2500_u64).prop_map(|permille| ClockStep::Back { permille }),
-    ];
-    let amount = prop_oneof![
+/// The advance of the clock in thousandths of a window and microseconds; negative if the server's clock was set back.
+fn advance() -> impl Strategy<Value = (i64, i64)> {
+    prop_oneof![
+        4 => Just((0, 0)),
+        3 => (0..400_i64, 0..3_i64),
+        2 => (0..2200_i64, 0..2000_i64),
+        1 => Just((1000, 0)),
+        1 => (-2499..=0_i64, Just(0)),
+    ]
+}
+
+fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![
         2 => Just(Amount::Ask),
         5 => Just(Amount::One),
         5 => (1..=7_u64).prop_map(Amount::Share),
         1 => Just(Amount::Whole),
         1 => Just(Amount::OneTooMany),
         1 => Just(Amount::Most),
-    ];
-    let sent = prop_oneof![9 => Just(Sent::Once), 1 => Just(Sent::Twice)];
-    let probe = prop_oneof![3 => Just(Probe::Nothing), 2 => Just(Probe::Retry), 1 => Just(Probe::Reset)];
-    (clock_step, amount, any::<prop::sample::Index>(), sent, probe)
-        .prop_map(|(clock_step, amount, rate, sent, probe)| Step { clock_step, amount, rate, sent, probe })
+    ]
 }
 
-fn schedule(limit_max: u64) -> impl Strategy<Value = Schedule> {
+/// Schedules of calls with one rate, or with several, because settings change.
+fn schedule(limit_max: u64) -> impl Strategy<Value = Schedule<RateCall>> {
     let rates = prop_oneof![
         4 => prop::collection::vec(rate(limit_max), 1),
         1 => prop::collection::vec(rate(limit_max), 3),
@@ -104,11 +83,21 @@ fn schedule(limit_max: u64) -> impl Strategy<Value = Schedule> {
             rates.iter().map(|rate| Rate::new(rate.limit(), rates[0].window()).expect("legal")).collect()
         }),
     ];
+    let sent = prop_oneof![9 => Just(Sent::Once), 1 => Just(Sent::Twice)];
+    let probe = prop_oneof![3 => Just(Probe::Nothing), 2 => Just(Probe::Retry), 1 => Just(Probe::Reset)];
+    let step = (advance(), amount(), any::<prop::sample::Index>(), sent, probe);
     let padding = prop_oneof![9 => Just(0_usize), 1 => 200..400_usize];
-    (rates, prop::collection::vec(step(), 1..30), padding).prop_map(|(rates, steps, padding)| Schedule {
-        rates,
-        steps,
-        padding,
+    (rates, prop::collection::vec(step, 1..30), padding).prop_map(|(rates, steps, padding)| {
+        // A sliding window that becomes longer has only the calls of the shorter one, and so may admit earlier than it
+        // said.
+        let is_steady = rates.iter().all(|rate| rate.window() == rates[0].window());
+        let step = |((permille, us), amount, rate, sent, probe): ((_, _), Amount, prop::sample::Index, _, _)| {
+            let rate = rates[rate.index(rates.len())];
+            let advance_us = window_us(rate).cast_signed() * permille / 1000 + us;
+            let probe = if is_steady { probe } else { Probe::Nothing };
+            Step { advance_us, sent, call: RateCall { rate, units: amount.of(rate.limit()), probe } }
+        };
+        Schedule { steps: steps.into_iter().map(step).collect(), padding }
     })
 }
 
@@ -126,40 +115,44 @@ impl Amount {
     }
 }
 
-/// The expected replies of a limiter, computed from the whole history.
-trait Model: Default {
-    /// Resolution of the limiter's times, us.
-    const INSTANT_US: u64;
-    /// The largest supported limit.
-    const LIMIT_MAX: u64;
+/// The parts of [`Model`] that all limiters of a rate share; the closure makes the limiter.
+macro_rules! rate_limiter {
+    ($limiter:expr, $limit_max:expr) => {
+        type Call = RateCall;
+        type Reply = RateDecision;
+        const IS_REPEATABLE: bool = false;
 
-    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision;
+        fn schedules() -> impl Strategy<Value = Schedule<RateCall>> {
+            schedule($limit_max)
+        }
 
-    /// Calls the limiter itself.
-    async fn ask_real(
-        client: &MultiplexedConnection,
-        key: &str,
-        rate: Rate,
-        units: Option<u64>,
-    ) -> redis::RedisResult<RateDecision>;
-}
+        fn wait(call: &RateCall, reply: &RateDecision) -> Option<Duration> {
+            call.wait(reply)
+        }
 
-/// [`Model::ask_real`] of the limiter that the closure makes.
-macro_rules! ask_real {
-    ($limiter:expr) => {
-        async fn ask_real(
-            client: &MultiplexedConnection,
-            key: &str,
-            rate: Rate,
-            units: Option<u64>,
-        ) -> redis::RedisResult<RateDecision> {
-            let limiter = $limiter(rate);
-            match units {
-                Some(units) => limiter.take(&mut client.clone(), key, units).await,
-                None => limiter.ask(&mut client.clone(), key).await,
-            }
+        fn after_wait(call: &RateCall) -> RateCall {
+            RateCall { units: if call.probe == Probe::Reset { 0 } else { call.units }, ..call.clone() }
+        }
+
+        async fn call(client: &MultiplexedConnection, key: &str, call: &RateCall) -> RateDecision {
+            let (limiter, mut client) = ($limiter(call.rate), client.clone());
+            let reply = match call.units {
+                0 => limiter.ask(&mut client, key).await,
+                units => limiter.take(&mut client, key, units).await,
+            };
+            reply.expect("the limiter answers")
         }
     };
+}
+
+impl RateCall {
+    fn wait(&self, reply: &RateDecision) -> Option<Duration> {
+        match (self.probe, reply.admission) {
+            (Probe::Retry, Admission::Rejected { retry_after }) => retry_after,
+            (Probe::Reset, _) if reply.remaining < reply.limit => Some(reply.reset),
+            _ => None,
+        }
+    }
 }
 
 fn window_us(rate: Rate) -> u64 {
@@ -179,9 +172,8 @@ struct FixedModel {
 
 impl Model for FixedModel {
     const INSTANT_US: u64 = 1000;
-    const LIMIT_MAX: u64 = UNITS_MAX;
 
-    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision {
+    fn reply(&mut self, now_us: u64, &RateCall { rate, units, .. }: &RateCall) -> RateDecision {
         let (now_ms, window_ms, limit) = (now_us / 1000, window_us(rate) / 1000, rate.limit());
         if self.ends_ms < now_ms {
             *self = Self::default();
@@ -203,7 +195,7 @@ impl Model for FixedModel {
         decision(rate, admission, limit.saturating_sub(used), reset)
     }
 
-    ask_real!(FixedWindow::new);
+    rate_limiter!(FixedWindow::new, UNITS_MAX);
 }
 
 /// An admitted call.
@@ -229,9 +221,8 @@ impl SlidingModel {
 
 impl Model for SlidingModel {
     const INSTANT_US: u64 = 1;
-    const LIMIT_MAX: u64 = MEMBERS_MAX;
 
-    fn call(&mut self, clock_us: u64, rate: Rate, units: u64) -> RateDecision {
+    fn reply(&mut self, clock_us: u64, &RateCall { rate, units, .. }: &RateCall) -> RateDecision {
         let (window_us, limit) = (window_us(rate), rate.limit());
         let last_us = self.calls.last().map_or(0, |call| call.at_us);
         if clock_us / 1000 > self.kept_until_ms || last_us > clock_us + window_us {
@@ -263,7 +254,7 @@ impl Model for SlidingModel {
         decision(rate, admission, limit.saturating_sub(self.used()), reset)
     }
 
-    ask_real!(|rate| SlidingWindow::new(rate).expect("few enough members"));
+    rate_limiter!(|rate| SlidingWindow::new(rate).expect("few enough members"), MEMBERS_MAX);
 }
 
 /// When the bucket is empty, in units of 1/limit us: exact.
@@ -277,9 +268,8 @@ struct GcraModel {
 
 impl Model for GcraModel {
     const INSTANT_US: u64 = 1;
-    const LIMIT_MAX: u64 = UNITS_MAX;
 
-    fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision {
+    fn reply(&mut self, now_us: u64, &RateCall { rate, units, .. }: &RateCall) -> RateDecision {
         let (window, limit) = (u128::from(window_us(rate)), u128::from(rate.limit()));
         if now_us / 1000 > self.kept_until_ms {
             *self = Self::default();
@@ -314,99 +304,23 @@ impl Model for GcraModel {
         decision(rate, admission, remaining, whole_us(empty - now))
     }
 
-    ask_real!(Gcra::new);
-}
-
-/// Runs one schedule on the limiter and the model.
-struct Pair<'a, M> {
-    clocked_server: &'a ClockedServer,
-    client: &'a MultiplexedConnection,
-    key: String,
-    now_us: u64,
-    model: M,
-}
-
-impl<M: Model> Pair<'_, M> {
-    async fn run(&mut self, schedule: &Schedule) -> Result<(), TestCaseError> {
-        // A sliding window that becomes longer has only the calls of the shorter one, and so may admit earlier than it
-        // said.
-        let steady = schedule.rates.iter().all(|rate| rate.window() == schedule.rates[0].window());
-        for step in &schedule.steps {
-            let rate = schedule.rates[step.rate.index(schedule.rates.len())];
-            match step.clock_step {
-                ClockStep::Stay => {}
-                ClockStep::On { permille, us } => self.now_us += window_us(rate) * permille / 1000 + us,
-                ClockStep::Back { permille } => self.now_us -= window_us(rate) * permille / 1000,
-            }
-            let units = step.amount.of(rate.limit());
-            let answer = self.call(rate, units, step.sent).await?;
-            match (if steady { step.probe } else { Probe::Nothing }, answer.admission) {
-                (Probe::Retry, Admission::Rejected { retry_after: Some(retry_after) }) => {
-                    self.wait_all_but_an_instant(retry_after);
-                    let early = self.call(rate, units, Sent::Once).await?;
-                    prop_assert!(!early.is_admitted(), "admitted an instant before retry_after: {answer:?}, {early:?}");
-                    self.now_us += M::INSTANT_US;
-                    let punctual = self.call(rate, units, Sent::Once).await?;
-                    prop_assert!(punctual.is_admitted(), "not admitted at retry_after: {answer:?}, {punctual:?}");
-                }
-                (Probe::Reset, _) if answer.reset > Duration::ZERO => {
-                    self.wait_all_but_an_instant(answer.reset);
-                    let early = self.call(rate, 0, Sent::Once).await?;
-                    prop_assert!(early.remaining < rate.limit(), "free an instant before reset: {answer:?}");
-                    self.now_us += M::INSTANT_US;
-                    let punctual = self.call(rate, 0, Sent::Once).await?;
-                    prop_assert_eq!(punctual.remaining, rate.limit(), "not free at reset: {:?}", answer);
-                }
-                _ => {}
-            }
-        }
-        self.clocked_server.expect_end(&self.key);
-        Ok(())
-    }
-
-    fn wait_all_but_an_instant(&mut self, wait: Duration) {
-        self.now_us += u64::try_from(wait.as_micros()).expect("a month at most") - M::INSTANT_US;
-    }
-
-    /// Calls both and compares the replies.
-    async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<RateDecision, TestCaseError> {
-        self.clocked_server.set_clock(self.now_us);
-        self.clocked_server.send(sent);
-        let answer =
-            M::ask_real(self.client, &self.key, rate, (units > 0).then_some(units)).await.expect("the limiter answers");
-        let mut expected = self.model.call(self.now_us, rate, units);
-        // A repeated call takes again, to its caller's disadvantage.
-        if sent == Sent::Twice {
-            expected = self.model.call(self.now_us, rate, units);
-        }
-        prop_assert_eq!(answer, expected, "{} units of {:?} at {} us", units, rate, self.now_us);
-        Ok(answer)
-    }
-}
-
-/// Runs all schedules.
-fn agrees<M: Model>() {
-    schedules::run(CASES, schedule(M::LIMIT_MAX), async |stage, schedule| {
-        let Stage { clocked_server, client, prefix } = stage;
-        let key = prefix + &"x".repeat(schedule.padding);
-        Pair { clocked_server, client, key, now_us: CLOCK_START_US, model: M::default() }.run(&schedule).await
-    });
+    rate_limiter!(Gcra::new, UNITS_MAX);
 }
 
 /// A window that admits more than its limit, or ends at a wrong time, or never.
 #[test]
 fn fixed_window_does_as_its_model() {
-    agrees::<FixedModel>();
+    agrees::<FixedModel>(CASES);
 }
 
 /// A sum that differs from its members, or a wait that is too short, for any sequence of calls, clocks and settings.
 #[test]
 fn sliding_window_does_as_its_model() {
-    agrees::<SlidingModel>();
+    agrees::<SlidingModel>(CASES);
 }
 
 /// A bucket that loses or gains a fraction of a unit per call is wrong after a million calls.
 #[test]
 fn gcra_does_as_its_model() {
-    agrees::<GcraModel>();
+    agrees::<GcraModel>(CASES);
 }
