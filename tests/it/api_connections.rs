@@ -159,11 +159,15 @@ async fn what_takes_long_after_the_head_is_answered() {
 /// A response that nobody reads occupies its connection like an unfinished request.
 #[tokio::test]
 async fn a_caller_that_does_not_read_is_given_up() {
-    let server = Server::start(1, SHORT).await;
-    let mut deaf = server.caller().await;
+    // There is room for others, so only the deadline can close it.
+    let server = Server::start(100, SHORT).await;
+    let (mut deaf, mut other, began) = (server.caller().await, server.caller().await, Instant::now());
     deaf.send("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    // There is one place, and it becomes free.
-    server.caller().await.ask().await;
+    while deaf.0.write_all(b"x").await.is_ok() {
+        other.ask().await;
+        assert!(began.elapsed() < WAIT_MAX, "an answer that nobody reads keeps a connection open");
+    }
+    assert!(began.elapsed() >= SHORT);
 }
 
 /// The size of a request's head is bounded, or a thousand callers could fill the memory.
@@ -243,14 +247,16 @@ async fn probes_keep_a_place_while_every_connection_is_being_answered() {
     server.caller().await.ask().await;
 }
 
-/// A drain neither waits for idle connections nor cuts off a response.
+/// A drain neither cuts off a response nor waits for idle connections and for callers that do not read.
 #[tokio::test]
 async fn the_end_waits_for_answers_and_for_nothing_else() {
     let server = Server::start(100, LONG).await;
     let (mut idle, mut slow, mut half) = (server.caller().await, server.caller().await, server.caller().await);
-    let mut silent = server.caller().await;
+    let (mut silent, mut deaf) = (server.caller().await, server.caller().await);
     idle.ask().await;
     half.send(HALF).await;
+    deaf.send("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    deaf.0.readable().await.expect("its response has begun");
     slow.send("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
     server.began.notified().await;
     server.stop.cancel();
