@@ -1,8 +1,8 @@
 //! Builds every part, spawns the long-lived tasks, drains.
 //!
-//! Only this file spawns tasks that live as long as the daemon; each is tracked and ends with it. A task that fails for
-//! a reason that only an operator can fix (for example a key of another type) is restarted repeatedly and logs the
-//! reason. So other tasks continue, and the failed one continues after the fix. Read next: `parts`, built from the
+//! Only this file and `workers` spawn tasks that live as long as the daemon; `tasks` tracks them and ends them with it.
+//! A loop that fails logs the reason and is restarted after a delay, even if only an operator can fix the cause (for
+//! example a key of another type); the other tasks continue meanwhile. Read next: `parts`, built from the
 //! configuration; [`startup`], which connects to Redis and checks it; `workers`, the tasks that count and deliver.
 
 use std::net::SocketAddr;

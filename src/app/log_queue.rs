@@ -37,11 +37,12 @@ struct State {
     waiting: Vec<u8>,
     /// Whether the thread is writing.
     is_writing: bool,
-    /// When the thread began its last write.
+    /// When the thread started its latest write.
     write_began: Instant,
-    /// Number of dropped lines that are not reported yet.
+    /// Number of dropped lines that no report has counted yet.
     dropped: u64,
-    /// Whether the thread is logging the number of dropped lines, for which there is always room.
+    /// Whether the thread is logging the number of dropped lines: [`LogQueue::push`] then accepts a line even if the
+    /// queue is full.
     is_reporting: bool,
 }
 

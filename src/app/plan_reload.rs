@@ -138,13 +138,14 @@ impl PlanReloader {
         match tokio::time::timeout(LOOK_TIMEOUT, looking).await {
             Ok(Ok(None)) => Ok(()),
             Ok(Ok(Some(NamedPlan { subject, plan }))) => {
-                Err(format!("plans.{plan} is gone, and subjects name it, as {subject:?}"))
+                Err(format!("plans.{plan} is gone, and subjects name it, such as {subject:?}"))
             }
-            Ok(Err(error)) => {
-                Err(format!("whether subjects name plans that are gone ({}) is unknown: {error}", dropped.join(", ")))
-            }
+            Ok(Err(error)) => Err(format!(
+                "could not check whether subjects name plans that are gone ({}): {error}",
+                dropped.join(", ")
+            )),
             Err(_) => Err(format!(
-                "whether subjects name plans that are gone ({}) is unknown after {LOOK_TIMEOUT:?}",
+                "could not check within {LOOK_TIMEOUT:?} whether subjects name plans that are gone ({})",
                 dropped.join(", ")
             )),
         }
@@ -164,7 +165,7 @@ impl PlanReloader {
         {
             files.remove(at);
             tracing::info!(
-                "the file of {} has changed: each new connection logs in as it says now",
+                "the file of {} has changed: new connections use its user and password",
                 UrlSource::URL_FILE
             );
         }

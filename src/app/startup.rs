@@ -93,8 +93,8 @@ impl Parts<'_> {
         if stored.checkpoints.iter().any(differs) {
             tracing::warn!(
                 plans = %settings.plans.fingerprint(),
-                "the plans of this daemon differ from those of the last commit: they apply where this daemon reads; \
-                 another daemon that runs should have the same"
+                "the plans of this daemon differ from those of the last commit: they apply to the partitions that this \
+                 daemon reads; all running daemons should have the same plans"
             );
         }
         if let Some(warning) = unread_streams(&stored) {
@@ -270,10 +270,7 @@ pub fn check_partition_count(partitions: &Partitions, stored: &StoredPartitions)
 pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
     let StoredPartitions { unread, .. } = stored;
     (!unread.is_empty()).then(|| {
-        format!(
-            "nobody reads {}: a producer has counted on another number of partitions (stream.partitions)",
-            unread.join(", ")
-        )
+        format!("nobody reads {}: a producer uses another number of partitions (stream.partitions)", unread.join(", "))
     })
 }
 

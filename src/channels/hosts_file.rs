@@ -37,7 +37,7 @@ fn key(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Entries of a person or of Docker are found, whatever the other lines contain.
+    /// Entries that a person or Docker wrote are found, even if other lines are broken.
     #[test]
     fn every_name_of_a_line_is_listed() {
         let text = b"\xef\xbb\xbf127.0.0.1\tlocalhost my_db DB.internal. # and a comment\n\n# 10.0.0.1 commented\n\

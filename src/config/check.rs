@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::error::ConfigError;
@@ -34,7 +35,7 @@ const BATCH_ENTRIES_MAX: u32 = 10_000;
 const METRICS_MAX: usize = 100_000;
 /// Bounds of `stream.event_ids_max`: fewer ids than an ordinary batch has would be forgotten before they are stored;
 /// more exceed the memory of any machine.
-const EVENT_IDS_RANGE: std::ops::RangeInclusive<usize> = 1_000..=1_000_000_000;
+const EVENT_IDS_RANGE: RangeInclusive<usize> = 1_000..=1_000_000_000;
 /// Maximum timeout of a check: after this time the connection is closed, so a longer timeout would never apply.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
@@ -79,6 +80,12 @@ impl Violations {
         self.require_beside(holds, path, None, problem);
     }
 
+    /// Records a problem if the value is not in the range.
+    fn require_in<T: PartialOrd + fmt::Display>(&mut self, range: RangeInclusive<T>, value: &T, path: &[&str]) {
+        let (least, most) = (range.start(), range.end());
+        self.require(range.contains(value), path, format_args!("{value} is not between {least} and {most}"));
+    }
+
     /// As [`Self::require`], for a rule about two keys.
     fn require_beside(&mut self, holds: bool, path: &[&str], other: Option<&[&str]>, problem: impl fmt::Display) {
         if !holds && self.0.is_none() {
@@ -113,19 +120,14 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.require(!braces, &["stream", "key"], format!("{:?} contains a brace", stream.key));
     let long = format!("has {} bytes", stream.key.len());
     violations.require(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long);
-    let partitions = format!("{} is not between 1 and {PARTITIONS_MAX}", stream.partitions);
-    violations.require((1..=PARTITIONS_MAX).contains(&stream.partitions), &["stream", "partitions"], partitions);
+    violations.require_in(1..=PARTITIONS_MAX, &stream.partitions, &["stream", "partitions"]);
     let late = format!("{} is longer than {}", HumanDuration(stream.late_max), HumanDuration(LATE_MAX));
     violations.require(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
     let age = format!("{} is shorter than {}", HumanDuration(stream.age_max), HumanDuration(AGE_MAX_LEAST));
     violations.require(stream.age_max >= AGE_MAX_LEAST, &["stream", "age_max"], age);
-    let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
-    violations.require((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
-    let (least, most) = (EVENT_IDS_RANGE.start(), EVENT_IDS_RANGE.end());
-    let ids = format!("{} is not between {least} and {most}", stream.event_ids_max);
-    violations.require(EVENT_IDS_RANGE.contains(&stream.event_ids_max), &["stream", "event_ids_max"], ids);
-    let metrics = format!("{} is not between 1 and {METRICS_MAX}", stream.metrics_max);
-    violations.require((1..=METRICS_MAX).contains(&stream.metrics_max), &["stream", "metrics_max"], metrics);
+    violations.require_in(1..=BATCH_ENTRIES_MAX, &stream.batch_entries, &["stream", "batch_entries"]);
+    violations.require_in(EVENT_IDS_RANGE, &stream.event_ids_max, &["stream", "event_ids_max"]);
+    violations.require_in(1..=METRICS_MAX, &stream.metrics_max, &["stream", "metrics_max"]);
 }
 
 /// The prefix is used as a pattern of SCAN, of an ACL and of client tracking, so it must select only the keys of
@@ -145,9 +147,7 @@ fn subjects(config: &Config, violations: &mut Violations) {
     let stream = format!("stream.key = {:?} begins with {prefix:?}", config.stream.key);
     violations.require_beside(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
     violations.require(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0");
-    let contacts_max = config.subjects.contacts_max;
-    let contacts = format!("{contacts_max} is not between 1 and {CONTACTS_BOUND}");
-    violations.require((1..=CONTACTS_BOUND).contains(&contacts_max), &["subjects", "contacts_max"], contacts);
+    violations.require_in(1..=CONTACTS_BOUND, &config.subjects.contacts_max, &["subjects", "contacts_max"]);
 }
 
 fn plans(config: &Config, violations: &mut Violations) {

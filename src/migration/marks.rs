@@ -161,7 +161,7 @@ impl Migration<'_> {
     /// too.
     pub(super) async fn ensure_counted_as_before(&self, source: &SourceState) -> Result<(), MigrationError> {
         let Partition { client, keys } = self.to.first();
-        let redis = MigrationError::redis("note up to where the source was counted");
+        let redis = MigrationError::redis("record the counted position of the source");
         let counted = source.counted.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let note = redis::cmd("HSETNX").arg(keys.checkpoint()).arg(COUNTED).arg(&counted).to_owned();
         let () = client.query(&note).await.map_err(&redis)?;

@@ -217,7 +217,7 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
     let add = add.arg("usage").arg("*").arg("subject").arg("alice");
     let _: String = streams.partitions.first().client.query(add).await.expect("appended");
     let mut daemon = streams.daemon().start().await;
-    daemon.says("nobody reads usage: a producer has counted on another number of partitions").await;
+    daemon.says("nobody reads usage: a producer uses another number of partitions").await;
     let told = quotabell(["check-config"]).redis(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", "4").run().told();
     assert!(told.contains("nobody reads usage: "), "{told}");
     daemon.drain().await;

@@ -212,7 +212,10 @@ async fn a_plan_that_subjects_name_is_dropped_only_by_force() {
     let _: u64 = daemon.outbox.run("HSET", &["quota_subject:alice", "plan", "pro"]).await;
     let () = daemon.outbox.run("SET", &["quota_subject:odd", "no hash"]).await;
     write_plans(&daemon.file, &plans(""));
-    fails(&daemon.reload(Some(TOKEN)), &["422", "plans.pro is gone, and subjects name it, as \"alice\"", "--force"]);
+    fails(
+        &daemon.reload(Some(TOKEN)),
+        &["422", "plans.pro is gone, and subjects name it, such as \"alice\"", "--force"],
+    );
     daemon.daemon.signal(Signal::SIGHUP);
     daemon.daemon.says("plans were not reloaded").await;
     let forced = quotabell(["reload", "--force", "--url", &format!("http://{}", daemon.address)]);
