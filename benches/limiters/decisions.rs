@@ -113,7 +113,7 @@ fn print(size: Size, rounds: usize, measured: &[Measured]) {
     let load = Load::new(size, String::new());
     println!("## Decisions, {AT_ONCE} at once on one connection, medians of {rounds} interleaved rounds\n");
     println!(
-        "{} calls a round and contender, {} keys, {CALLS_A_KEY} calls each, of which {LIMIT} are admitted where the limiter can; the numbers of admitted calls were compared.\n",
+        "{} calls per round and contender: {CALLS_A_KEY} for each of {} keys, and a limit of {LIMIT}. The numbers of admitted calls were as expected.\n",
         load.calls(),
         load.keys
     );

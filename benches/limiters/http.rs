@@ -36,7 +36,7 @@ pub fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let steady = Duration::from_secs(size.pick(10, 1));
     println!("\n## POST /v1/check\n");
     println!(
-        "{NODES} connections that are kept, {SUBJECTS} subjects, the day and a rate judged; first {CHECKS_S} checks a second for {} s, timed from when each was due, then as many as there are answers for.\n",
+        "{NODES} kept connections, {SUBJECTS} subjects, a day limit and a rate; first {CHECKS_S} checks a second for {} s, timed from the due time of each, then as many as the daemon answers.\n",
         steady.as_secs()
     );
     println!("| algorithm | checks/s | p50 | p90 | p99 | longest | at most, checks/s |");
