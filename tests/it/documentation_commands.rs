@@ -218,15 +218,16 @@ impl Session {
         }
     }
 
-    /// Waits until a terminal shows these lines, whatever stands before and after them. Documents leave out the times
-    /// of log lines.
+    /// Waits until a terminal shows these lines, with any lines before and after them. Documents leave out the times of
+    /// log lines. Messages may arrive in any order.
     fn expect_on(&self, command: &str, shown: &str) -> Result<(), String> {
         let output = self.folder.path().join(format!("{command}.txt"));
-        let lines = format!("(?m)^(TIME +)?{}$", pattern(shown).replace('\n', "\n(TIME +)?"));
+        let lines = |message: &str| format!("(?m)^(TIME +)?{}$", pattern(message).replace('\n', "\n(TIME +)?"));
+        let messages: Vec<String> = messages(shown).iter().map(|message| lines(message)).collect();
         let deadline = Instant::now() + WAIT_MAX;
         loop {
-            let printed = self.with_documented_ports(&fs::read_to_string(&output).unwrap_or_default());
-            if has(&masked(&printed), &lines) {
+            let printed = masked(&self.with_documented_ports(&fs::read_to_string(&output).unwrap_or_default()));
+            if messages.iter().all(|message| has(&printed, message)) {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -249,6 +250,15 @@ fn is_excused(prose: &str) -> Result<bool, String> {
 fn terminal_of(prose: &str) -> Option<&'static str> {
     let prose = prose.to_lowercase();
     [("terminal 1", "listen"), ("terminal 2", "run")].iter().find(|(name, _)| prose.contains(name)).map(|named| named.1)
+}
+
+/// The messages of a terminal with `listen`, each from its line `--- webhook` or `--- mail`; other text is one message.
+fn messages(shown: &str) -> Vec<&str> {
+    let mut starts: Vec<usize> = shown.match_indices("\n--- ").map(|(at, _)| at + 1).collect();
+    starts.insert(0, 0);
+    let ends = starts.iter().skip(1).copied().chain([shown.len()]);
+    let messages = starts.iter().zip(ends).map(|(start, end)| shown[*start..end].trim_end());
+    messages.map(|message| message.strip_suffix("\n...").unwrap_or(message)).collect()
 }
 
 fn only_reads(text: &str) -> bool {
