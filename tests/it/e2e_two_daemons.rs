@@ -271,7 +271,7 @@ async fn a_standby_with_other_plans_says_that_they_differ_and_not_that_they_appl
     let mut standby =
         DaemonSetup::on(&server.url()).env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":77}"#).start().await;
     let said = standby.says("the plans of this daemon differ from those of the last commit").await;
-    assert!(said.contains("they apply where this daemon reads"), "{said}");
+    assert!(said.contains("they apply to the partitions that this daemon reads"), "{said}");
     assert!(!standby.has_said("from now on these apply"));
     for daemon in [&mut reader, &mut standby] {
         daemon.says("another daemon has other plans").await;
