@@ -123,7 +123,7 @@ pub(super) const REFUSED: StatusDoc =
             name: "Retry-After",
             required: true,
             description: "Whole seconds, 1 or more; the longest wait where several refuse. With `fits` false no wait \
-                          helps: the length of the rate's interval, or until the period ends.",
+                          helps: the length of the rate's interval, until the period ends, or an hour for a total.",
             kind: "integer",
         },
     ]);

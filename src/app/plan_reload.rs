@@ -179,11 +179,11 @@ impl PlanReloader {
         if self.token.replace(token) {
             tracing::info!("the token of the API has changed and is in effect");
         }
-        let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
+        let (changed, fingerprint) = (!self.plans.are(&plans), plans.fingerprint().to_string());
         begin_alert_counters(&plans);
         self.plans.replace(&plans);
         self.tell_readers();
-        Ok(ReloadedPlans { changed: before != fingerprint, fingerprint: fingerprint.to_string() })
+        Ok(ReloadedPlans { changed, fingerprint })
     }
 }
 

@@ -71,7 +71,7 @@ impl Sample {
             limit: limit.get(),
             plan,
             timezone: zone.name().to_owned(),
-            resets_at_ms: span.resets_at(),
+            resets_at: span.resets_at(),
             used_before: used.saturating_sub(1),
             used,
             first_entry: entry,

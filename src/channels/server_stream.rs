@@ -25,7 +25,8 @@ use tokio_rustls::TlsConnector;
 
 use super::resolver::ResolveError;
 
-/// How long one address of a server may take to answer before the next one is tried.
+/// How long one address of a server may take to answer before the next one is tried. The last one has until the
+/// caller's deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// How long the addresses of the preferred family are tried before those of the other one are tried too (RFC 8305, 5).
 const FALLBACK_AFTER: Duration = Duration::from_millis(300);
@@ -106,9 +107,13 @@ impl AsyncWrite for ServerStream {
 
 async fn connect_in_order(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::other(ResolveError::NoSuchHost);
-    for address in addresses {
-        let connecting = timeout(CONNECT_WITHIN, TcpStream::connect((*address, port)));
-        match connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+    for (at, address) in addresses.iter().enumerate() {
+        let connecting = TcpStream::connect((*address, port));
+        let connected = match at + 1 < addresses.len() {
+            true => timeout(CONNECT_WITHIN, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            false => connecting.await,
+        };
+        match connected {
             Ok(stream) => {
                 // Otherwise a command would wait for the acknowledgement of the one before it.
                 stream.set_nodelay(true)?;

@@ -119,7 +119,7 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
         period => alert.period.to_string(),
         starts_at => local_or_empty(alert.period.starts_in(zone), &alert.timezone),
         timezone => name(&alert.timezone),
-        resets_at => local_or_empty(alert.resets_at_ms, &alert.timezone),
+        resets_at => local_or_empty(alert.resets_at.map(|end| end.0), &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
         severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,

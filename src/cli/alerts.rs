@@ -9,7 +9,7 @@ use super::since::Since;
 use super::whole_number::from_one;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{FormatArgs, Table, print_list};
-use crate::types::{Alert, Period, Subject, UnixMs};
+use crate::types::{Alert, Period, Subject};
 use crate::views::alerts::{self, AlertFilter};
 use crate::views::short_id;
 
@@ -17,7 +17,7 @@ use crate::views::short_id;
 #[command(
     after_help = "Lists alerts of every window, oldest first. An alert that was raised again under a higher limit is \
         listed each time. Without --period and --since, lists those of today and yesterday in any time zone. Alerts \
-        are kept for 48 h after their period has ended in every time zone.
+        are kept for 48 h after their period has ended in every time zone, those of a total as long as the subject.
 
 Examples:
   quotabell alerts
@@ -60,6 +60,10 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let filter = AlertFilter { subject: args.subject, since };
     let listed = alerts::of_partitions(&redis.partitions, &periods, &filter).await;
     let mut listed = redis.explained("read alerts", listed)?;
+    if args.period.is_none() && since.is_none() {
+        // The period of a total holds all of its alerts.
+        listed.retain(|alert| alert.period.has_end() || alert.raised_at_ms >= now.plus(-TWO_DAYS_MS));
+    }
     if let Some(limit) = args.limit {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         listed.drain(..surplus);
@@ -68,11 +72,14 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     print_list(&args.format, &listed, table, nothing, row)
 }
 
+/// The age of a total's alerts that are listed with those of today and yesterday.
+const TWO_DAYS_MS: i64 = 2 * 86_400_000;
+
 const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];
 
 fn row(alert: &Alert) -> Vec<String> {
     vec![
-        minute(alert.raised_at_ms),
+        raised_at(alert),
         alert.subject.to_string(),
         alert.metric.to_string(),
         format!("{}%", alert.threshold_percent),
@@ -83,7 +90,8 @@ fn row(alert: &Alert) -> Vec<String> {
     ]
 }
 
-/// Month, day and minute: the period beside it has the year.
-fn minute(at: UnixMs) -> String {
-    at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%m-%d %H:%M").to_string())
+/// Month, day and minute; the period beside it has the year, except that of a total.
+fn raised_at(alert: &Alert) -> String {
+    let (at, form) = (alert.raised_at_ms, if alert.period.has_end() { "%m-%d %H:%M" } else { "%Y-%m-%d %H:%M" });
+    at.to_utc().map_or_else(|| at.to_string(), |at| at.format(form).to_string())
 }

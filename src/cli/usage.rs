@@ -15,7 +15,7 @@ use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 #[command(
     after_help = "A subject without settings has the default plan. Hours are those of UTC, longer windows those of \
         the subject's time zone. --day shows that day and the longer periods that contain it. Counts are kept for 48 \
-        h after their period has ended in every time zone. The limit of a past period is that of its newest alert, \
+        h after their period has ended in every time zone, totals until an erasure. The limit of a past period is that of its newest alert, \
         or else today's.
 
 Examples:

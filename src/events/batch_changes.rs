@@ -10,6 +10,7 @@ use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Threshold, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
 use crate::types::text::pluralize;
+use crate::types::timestamp::Rfc3339;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, Units, UnixMs};
 
@@ -310,7 +311,7 @@ impl BatchChanges {
                     limit: limit.units.get(),
                     plan: profile.plan().to_string(),
                     timezone: profile.zone().name().to_owned(),
-                    resets_at_ms: period.has_end().then_some(row.end),
+                    resets_at: period.has_end().then_some(Rfc3339(row.end)),
                     used_before: changed.before,
                     used: changed.highest.max(row.total),
                     first_entry: batch.first_entry,

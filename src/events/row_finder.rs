@@ -133,7 +133,13 @@ impl RowFinder {
 
     /// The period of the subject's calendar that contains the instant.
     fn span(&mut self, window: Window, profile: &Profile, at: UnixMs) -> Option<PeriodSpan> {
-        let (zone, billing) = (profile.zone(), profile.billing());
+        // Subjects share the periods that do not depend on their billing date.
+        let billing = match window {
+            Window::Hour | Window::Day | Window::Week | Window::Total => BillingStart::default(),
+            Window::Month => profile.billing().day.into(),
+            Window::Quarter | Window::Year => profile.billing(),
+        };
+        let zone = profile.zone();
         let is = |known: &&KnownSpan| {
             known.window == window && known.zone == zone && known.billing == billing && known.span.contains(at)
         };

@@ -1,6 +1,5 @@
 //! The wrapper of `commit.lua`: commits a batch atomically.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -197,8 +196,8 @@ fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
 }
 
 /// A TTL as an argument of the script.
-fn ttl_argument(ttl_s: Option<u64>) -> Cow<'static, str> {
-    ttl_s.map_or("none".into(), |ttl_s| ttl_s.to_string().into())
+fn ttl_argument(ttl_s: Option<u64>) -> String {
+    ttl_s.map_or_else(|| "none".to_owned(), |ttl_s| ttl_s.to_string())
 }
 
 fn to_json(value: &impl serde::Serialize) -> String {

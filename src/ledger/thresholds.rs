@@ -1,13 +1,20 @@
 //! Threshold arithmetic: which counts raise which alerts. Pure.
 
 use crate::types::units::UNITS_MAX;
-use crate::types::{Percent, RaisedRecord, Units};
+use crate::types::{Alert, Percent, RaisedRecord, Units, Window};
 
 /// No threshold is left to reach.
 pub const NO_THRESHOLD: u64 = u64::MAX;
 
-/// Maximum number of times that a higher limit lets one percentage be raised again in one period.
-const RAISED_AGAIN_MAX: usize = 10;
+/// Maximum number of times that a higher limit lets one percentage be raised again in one period. The record of the
+/// alert holds them all, about 500 B each. Prepaid units are topped up by higher limits, so longer windows have more.
+const fn raised_again_max(window: Window) -> usize {
+    match window {
+        Window::Hour | Window::Day | Window::Week | Window::Month => 10,
+        Window::Quarter | Window::Year => 100,
+        Window::Total => 1_000,
+    }
+}
 
 /// One threshold of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +63,7 @@ impl Threshold {
     /// raised for its percentage in the period.
     ///
     /// The first alert is raised when the threshold is reached; in a past period only by a crossing. A further alert is
-    /// raised only by a crossing under a higher limit than at the last one, at most [`RAISED_AGAIN_MAX`] times.
+    /// raised only by a crossing under a higher limit than at the last one, at most [`raised_again_max`] times.
     pub fn is_raised_by(
         &self,
         transition: ThresholdTransition,
@@ -67,21 +74,18 @@ impl Threshold {
             (ThresholdTransition::NotReached, _) | (ThresholdTransition::ReachedBefore, Some(_)) => false,
             (ThresholdTransition::ReachedBefore, None) => period == PeriodState::Open,
             (ThresholdTransition::Crossed, None) => true,
-            (ThresholdTransition::Crossed, Some(record)) => {
-                self.may_follow(record.alert.threshold_units, record.earlier.len())
-            }
+            (ThresholdTransition::Crossed, Some(record)) => self.may_follow(&record.alert, record.earlier.len()),
         }
     }
 
-    /// Whether another crossing raises an alert again, after one at `raised_units` that had `raised_before`
-    /// predecessors.
-    pub const fn may_follow(&self, raised_units: u64, raised_before: usize) -> bool {
-        self.units > raised_units && raised_before < RAISED_AGAIN_MAX
+    /// Whether another crossing raises an alert again, after this alert, which had `raised_before` predecessors.
+    pub const fn may_follow(&self, alert: &Alert, raised_before: usize) -> bool {
+        self.units > alert.threshold_units && raised_before < raised_again_max(alert.window)
     }
 
     /// Whether a counter of `total` units is below this threshold, and reaching it may raise an alert.
     fn is_ahead(&self, total: u64, before: Option<&RaisedRecord>) -> bool {
-        let may_follow = |record: &RaisedRecord| self.may_follow(record.alert.threshold_units, record.earlier.len());
+        let may_follow = |record: &RaisedRecord| self.may_follow(&record.alert, record.earlier.len());
         self.units > total && before.is_none_or(may_follow)
     }
 }
@@ -100,7 +104,7 @@ pub fn next_threshold<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Alert, AlertId, Metric, Period, StreamId, Subject, UnixMs, Window};
+    use crate::types::{AlertId, Metric, Period, StreamId, Subject, UnixMs};
 
     fn percent(n: u16) -> Percent {
         Percent::new(n).expect("in range")
@@ -118,7 +122,7 @@ mod tests {
             limit: units,
             plan: "free".into(),
             timezone: "UTC".into(),
-            resets_at_ms: None,
+            resets_at: None,
             used_before: 0,
             used: units,
             first_entry: StreamId::ZERO,

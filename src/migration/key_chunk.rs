@@ -74,9 +74,10 @@ impl KeyChunk {
         pipeline.cmd("PEXPIRETIME").arg(key);
     }
 
-    /// Whether the target has the content with at least the same lifetime. [`super::surplus`] finds further content.
+    /// Whether the target has the content with at least the same lifetime; `i64::MAX` means that it never expires.
+    /// [`super::surplus`] finds further content.
     pub(super) fn is_as_read(&self, content: Value, expires_at_ms: i64) -> RedisResult<bool> {
-        let is_kept = self.expires_at_ms.is_none_or(|at| expires_at_ms >= at);
+        let is_kept = expires_at_ms >= self.expires_at_ms.unwrap_or(i64::MAX);
         let is_same = match &self.content {
             Elements::Text(text) => from_redis_value::<Option<Vec<u8>>>(content)?.as_ref() == Some(text),
             Elements::Fields(pairs) => {

@@ -90,19 +90,19 @@ const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
 
 /// Number of hours after the end of its period after which an alert without an attempt expires: it is recorded but not
 /// sent. An old stream must not cause alerts about last month, and an alert without a contact must not wait forever. An
-/// hour loses its relevance sooner than a day. The period of a total does not end: its alert expires this long after it
-/// was raised.
+/// hour loses its relevance sooner than a day. An alert of a total never expires: it stays true, and no later period
+/// repeats it.
 pub const fn expires_after_hours(window: Window) -> i64 {
     match window {
         Window::Hour => 2,
-        Window::Day | Window::Week | Window::Month | Window::Quarter | Window::Year => 48,
-        Window::Total => 30 * 24,
+        _ => 48,
     }
 }
 
 /// When an alert without an attempt expires.
 fn expires_at(alert: &Alert) -> UnixMs {
-    alert.resets_at_ms.unwrap_or(alert.raised_at_ms).plus(expires_after_hours(alert.window) * 3_600_000)
+    let ends = alert.resets_at.map_or_else(|| alert.period.ends_everywhere(), |end| end.0);
+    ends.plus(expires_after_hours(alert.window) * 3_600_000)
 }
 
 /// Maximum sleep of a loop, because other processes can create work without being able to notify this one.

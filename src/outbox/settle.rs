@@ -178,7 +178,9 @@ pub async fn settle(
     };
     let reply: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
     let settled = settled_of(&reply).filter(|settled| settled.answers.len() == ends.len());
-    settled.ok_or_else(|| OutboxError::answer(Operation::Settle, of(), reply.join(" ")))
+    settled.ok_or_else(|| {
+        OutboxError::answer(Operation::Settle, of(), reply.into_iter().take(8).collect::<Vec<_>>().join(" "))
+    })
 }
 
 /// The script's reply; `None` if the script and this wrapper do not match.

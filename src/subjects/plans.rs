@@ -104,6 +104,12 @@ impl Plans {
         Arc::clone(&self.in_effect().fingerprint)
     }
 
+    /// Whether all plans are the same, also in what the fingerprint omits.
+    pub fn are(&self, others: &Self) -> bool {
+        let (own, others) = (self.in_effect().clone(), others.in_effect());
+        own.by_name == others.by_name && own.default.name == others.default.name
+    }
+
     /// Replaces the plans by those of another configuration. Cached settings of subjects were computed from the old
     /// plans: tell the caches that any subject may have changed.
     pub fn replace(&self, by: &Self) {

@@ -80,9 +80,7 @@ pub struct Alert {
     /// The subject's time zone, an IANA name.
     pub timezone: String,
     /// When the period ends and the count restarts; null for a total.
-    #[serde(rename = "resets_at", with = "rfc3339::option")]
-    #[schemars(with = "Option<Rfc3339>")]
-    pub resets_at_ms: Option<UnixMs>,
+    pub resets_at: Option<Rfc3339>,
     /// The count before the commit that raised the alert, units.
     pub used_before: u64,
     /// The count after the commit that raised the alert, units.

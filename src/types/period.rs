@@ -13,6 +13,7 @@ use crate::zones::Zone;
 
 use super::day::{self, DaySpan, has_four_digits};
 use super::text_form::parsed_text;
+use super::timestamp::Rfc3339;
 use super::{BillingDay, BillingStart, Day, UnixMs, Window};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -127,8 +128,8 @@ impl PeriodSpan {
     }
 
     /// When the count starts over; `None` for a total.
-    pub fn resets_at(&self) -> Option<UnixMs> {
-        self.period.has_end().then_some(self.end)
+    pub fn resets_at(&self) -> Option<Rfc3339> {
+        self.period.has_end().then_some(Rfc3339(self.end))
     }
 
     /// Whether the instant is in this period.

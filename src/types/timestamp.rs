@@ -88,22 +88,4 @@ pub mod rfc3339 {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixMs, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
-
-    /// The same for a time that may be null.
-    pub mod option {
-        use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-        use crate::types::UnixMs;
-        use crate::types::timestamp::Rfc3339;
-
-        /// Writes the text, or null.
-        pub fn serialize<S: Serializer>(at: &Option<UnixMs>, serializer: S) -> Result<S::Ok, S::Error> {
-            at.map(Rfc3339).serialize(serializer)
-        }
-
-        /// Parses what [`serialize`] writes.
-        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UnixMs>, D::Error> {
-            Ok(Option::<Rfc3339>::deserialize(deserializer)?.map(|at| at.0))
-        }
-    }
 }

@@ -157,7 +157,7 @@ impl JudgedAt<'_> {
             window: period.window(),
             period,
             starts_at: span.resets_at().map(|_| Rfc3339(start)),
-            resets_at: span.resets_at().map(Rfc3339),
+            resets_at: span.resets_at(),
             used,
             limit: limit.map(|(limit, _)| limit),
             limit_from: limit.filter(|_| over).map(|(_, from)| from),

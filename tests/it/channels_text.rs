@@ -8,6 +8,7 @@ use quotabell::channels::webhook::payload;
 use quotabell::channels::{AlertPurpose, ChannelSettings, Content, DnsConfig, PreviewRequest, Sample, preview};
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
+use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, UnixMs, WindowLimit};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
@@ -26,7 +27,7 @@ fn exceeded() -> Alert {
         used: 1_234_567,
         plan: "pro".to_owned(),
         timezone: "Asia/Ho_Chi_Minh".to_owned(),
-        resets_at_ms: Some(UnixMs(1_795_280_400_000)),
+        resets_at: Some(Rfc3339(UnixMs(1_795_280_400_000))),
         ..alert()
     }
 }
@@ -63,7 +64,7 @@ fn the_webhook_body_is_the_documented_one() {
 /// A day whose end is not a whole second (none is known, but zones are data) keeps its fraction.
 #[test]
 fn a_fraction_in_resets_at_is_kept() {
-    let odd = Alert { resets_at_ms: Some(UnixMs(1_795_305_600_500)), ..alert() };
+    let odd = Alert { resets_at: Some(Rfc3339(UnixMs(1_795_305_600_500))), ..alert() };
     assert!(standard_body(&odd, AlertPurpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
 }
 

@@ -226,8 +226,14 @@ impl Session {
         let messages: Vec<String> = messages(shown).iter().map(|message| lines(message)).collect();
         let deadline = Instant::now() + WAIT_MAX;
         loop {
-            let printed = masked(&self.with_documented_ports(&fs::read_to_string(&output).unwrap_or_default()));
-            if messages.iter().all(|message| has(&printed, message)) {
+            let printed = self.with_documented_ports(&fs::read_to_string(&output).unwrap_or_default());
+            let mut left = masked(&printed);
+            // Two documented messages need two printed ones.
+            let is_there = |message: &String| {
+                let found = Regex::new(message).expect("a valid pattern").find(&left).map(|found| found.range());
+                found.map(|range| left.replace_range(range, "")).is_some()
+            };
+            if messages.iter().all(is_there) {
                 return Ok(());
             }
             if Instant::now() > deadline {

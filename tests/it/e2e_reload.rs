@@ -133,6 +133,9 @@ async fn the_command_says_what_became_of_the_plans() {
     write(&daemon.file, "2000");
     assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("new plans are in effect, fingerprint "));
     assert_eq!(daemon.checked_limit().await, 2000);
+    // Counting ignores it, so the fingerprint stays.
+    write_plans(&daemon.file, "[plans.free]\nlimits = { requests = 2000 }\nthresholds = [80, 100]\nrefuse_at = 120\n");
+    assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("new plans are in effect, fingerprint "));
     let again = quotabell(["reload", "--json", "--url", &format!("http://{}", daemon.address)]);
     let again = &again.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_json()[0];
     assert!(again["fingerprint"].is_string() && again["changed"] == false, "{again}");

@@ -86,6 +86,17 @@ async fn a_threshold_is_raised_again_ten_times_at_most() {
     assert_eq!(record(&partition, "alice", 100).await.earlier.len(), 10);
 }
 
+/// Prepaid units are topped up by higher limits: a bound of ten would end the warnings of a total for good.
+#[tokio::test]
+async fn a_total_is_raised_again_by_every_higher_limit() {
+    let partition = Partition::with_worker().await;
+    for n in 1..=13_u64 {
+        partition.set("alice", &["limit:requests", &format!("{}/total", n * 100), "thresholds", "100"]).await;
+        add_units(&partition, "alice", 100).await;
+    }
+    assert_eq!(partition.raised("alice").await.len(), 13);
+}
+
 /// After a credit a threshold of a higher limit is ahead again. The event that crosses it raises the alert, not an
 /// earlier one.
 #[tokio::test]

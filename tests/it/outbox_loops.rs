@@ -14,6 +14,7 @@ use crate::support::redis_server::RedisServer;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{MultiplePolicy, wake_subject, wake_waiting};
 use quotabell::redis_client::ErrorKind;
+use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{Alert, DeliveryId, Destination, Percent, Period, UnixMs};
 use tokio_util::sync::CancellationToken;
 
@@ -435,7 +436,10 @@ async fn an_alert_without_contact_sleeps_until_it_expires() {
     let waits = raised(&outbox, "waits", &[]).await;
     let of_an_hour = in_period(alert(&subject("of-an-hour"), 80), Period::parse("2026-11-21T14Z").expect("an hour"));
     outbox.raise(&of_an_hour).await;
-    let old = Alert { resets_at_ms: Some(UnixMs(1_600_000_000_000)), ..alert(&subject("old"), 80) };
+    let of_a_total = in_period(alert(&subject("of-a-total"), 80), Period::ALL_TIME);
+    let of_a_total = Alert { resets_at: None, ..of_a_total };
+    outbox.raise(&of_a_total).await;
+    let old = Alert { resets_at: Some(Rfc3339(UnixMs(1_600_000_000_000))), ..alert(&subject("old"), 80) };
     outbox.raise(&old).await;
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     until("the old one ended", || async { outbox.totals().await.expired == 1 }).await;
@@ -443,11 +447,13 @@ async fn an_alert_without_contact_sleeps_until_it_expires() {
     assert_eq!(outbox.state(&waiting_delivery(&old)).await, "expired");
     let id = waiting_delivery(&waits);
     assert_eq!((outbox.state(&id).await.as_str(), outbox.due(&id).await), ("pending", Some(EXPIRES_AT.0)));
-    let hours_later = outbox.due(&waiting_delivery(&of_an_hour)).await.expect("it waits")
-        - of_an_hour.resets_at_ms.expect("an end").0;
+    let hours_later =
+        outbox.due(&waiting_delivery(&of_an_hour)).await.expect("it waits") - of_an_hour.resets_at.expect("an end").0.0;
     assert_eq!(hours_later, 2 * 3_600_000, "an hour interests nobody for two days");
     assert_eq!(outbox.field(&id, "settled_token").await, None, "it was never leased");
-    assert_eq!((outbox.assert_balanced().await.waiting, notifier.seen().len()), (2, 0));
+    let total_due = outbox.due(&waiting_delivery(&of_a_total)).await.expect("it waits");
+    assert!(total_due > Period::ALL_TIME.ends_everywhere().0, "nothing repeats an alert of a total: {total_due}");
+    assert_eq!((outbox.assert_balanced().await.waiting, notifier.seen().len()), (3, 0));
 }
 
 /// After a connection broke, changes may have been missed: alerts with a contact are woken, the others keep waiting.

@@ -219,7 +219,7 @@ async fn a_muted_contact_gets_nothing() {
 async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
-    let until_the_limit_ms = alert().resets_at_ms.expect("an end").0 - RAISED.0 + 48 * HOUR_MS;
+    let until_the_limit_ms = alert().resets_at.expect("an end").0.0 - RAISED.0 + 48 * HOUR_MS;
     assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms + 1).await, Settlement::Expired));
     assert!(receiver.try_next().is_none());
     assert!(matches!(first_attempt(&sender, &contact, until_the_limit_ms).await, Settlement::Delivered(_)));

@@ -452,7 +452,7 @@ impl Scene {
 
 /// Whether an hourly alert may no longer be sent: the events came more than two hours after the end of its hour.
 fn is_too_old(alert: &Alert, now: UnixMs) -> bool {
-    alert.window == Window::Hour && now >= alert.resets_at_ms.expect("an hour ends").plus(2 * 3_600_000)
+    alert.window == Window::Hour && now >= alert.resets_at.expect("an hour ends").0.plus(2 * 3_600_000)
 }
 
 fn compare_body(body: &serde_json::Value, alert: &Alert) {

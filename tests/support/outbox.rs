@@ -12,6 +12,7 @@ use quotabell::outbox::{
     OutboxError, Recipients, SettleReply, SettleRequest, Settlement, Totals, lease, totals,
 };
 use quotabell::redis_client::{Partition, RedisClient};
+use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
     Alert, AlertId, AlertKey, Channel, DeliveryId, DeploymentId, Destination, Keys, Outcome, OutcomeClass, Percent,
     Period, Secret, Subject, UnixMs,
@@ -301,7 +302,7 @@ pub const EXPIRES_AT: UnixMs = RESETS_AT.plus(48 * 3_600_000);
 pub fn alert(subject: &Subject, percent: u16) -> Alert {
     let percent = Percent::new(percent).expect("a legal percentage");
     let sample = Sample { zone: quotabell::zones::Zone::UTC, ..Sample::for_subject(subject.clone()) };
-    Alert { used: 4000, resets_at_ms: Some(RESETS_AT), ..sample.alert(percent, UnixMs(1_795_250_000_123)) }
+    Alert { used: 4000, resets_at: Some(Rfc3339(RESETS_AT)), ..sample.alert(percent, UnixMs(1_795_250_000_123)) }
 }
 
 /// The same alert in another period.

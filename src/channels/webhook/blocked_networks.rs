@@ -2,8 +2,8 @@
 //! addresses inside its own network.
 //!
 //! Pure. Contains the list of blocked ranges and the check of a URL; does not resolve names. The connector calls
-//! [`EgressPolicy::check_address`] for every resolved address. [`EgressPolicy::check_url`] judges addresses in the URL,
-//! which never reach a resolver.
+//! [`EgressPolicy::check_address`] for every resolved address. [`EgressPolicy::check_url`] judges an address in the
+//! URL before that.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};

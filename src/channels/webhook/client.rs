@@ -13,7 +13,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Body, Method, Request, Response, Url};
-use serde_json::Value;
+use serde::Deserialize;
 use tokio::time::timeout_at;
 
 use super::blocked_networks::Blocked;
@@ -215,10 +215,14 @@ fn permanent(error: String) -> Outcome {
     Outcome::failed(OutcomeClass::Permanent, error)
 }
 
-/// Whether the body is a JSON object with the challenge. It may have other fields.
+/// Whether the body is a JSON object with the challenge. It may have other fields, which are not decoded.
 fn echoes(body: &[u8], challenge: &str) -> bool {
-    let echo: Value = serde_json::from_slice(body).unwrap_or_default();
-    echo["challenge"].as_str().is_some_and(|echoed| same_secret(echoed.as_bytes(), challenge.as_bytes()))
+    #[derive(Deserialize)]
+    struct Echo {
+        challenge: String,
+    }
+    let echo = serde_json::from_slice::<Echo>(body);
+    echo.is_ok_and(|echo| same_secret(echo.challenge.as_bytes(), challenge.as_bytes()))
 }
 
 /// Host and port of a receiver.

@@ -86,7 +86,7 @@ fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
         ("used_percent", json(alert.used_percent())),
         ("plan", json(&alert.plan)),
         ("timezone", json(&alert.timezone)),
-        ("resets_at", json(alert.resets_at_ms.map(shortest))),
+        ("resets_at", json(alert.resets_at.map(|end| shortest(end.0)))),
     ];
     // Only a copy, for a contact of the operator, is marked.
     let copy = (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)));

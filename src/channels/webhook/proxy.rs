@@ -62,6 +62,10 @@ impl Proxy {
         let (Some(host), Some(port), false) = (url.host_str(), url.port_or_known_default(), has_more) else {
             return Err(format!("holds more than a host and a port, {ALLOWED}"));
         };
+        // The URL standard allows hosts that no request can name, such as `${HOST}`.
+        if format!("http://{host}:{port}").parse::<hyper::Uri>().is_err() {
+            return Err(format!("has a malformed host, {ALLOWED}"));
+        }
         let decoded = |part| percent_decoded(part).ok_or_else(|| "holds a malformed percent-encoding".to_owned());
         let authorization = match (url.username(), url.password()) {
             ("", None) => None,
@@ -134,9 +138,14 @@ mod tests {
         assert_eq!(sent.as_deref(), Some(&b"al@ice:p:w/"[..]));
         let plain = Proxy::parse("http://[::1]").expect("a proxy");
         assert_eq!((plain.host.as_str(), plain.port, plain.authorization), ("::1", 80, None));
-        for bad in
-            ["", "proxy.test:3128", "https://u:hunter2@p.test", "socks5://p.test", "http://u:hunter2@p.test/path"]
-        {
+        for bad in [
+            "",
+            "proxy.test:3128",
+            "https://u:hunter2@p.test",
+            "socks5://p.test",
+            "http://u:hunter2@p.test/path",
+            "http://${HOST}:1",
+        ] {
             let problem = Proxy::parse(bad).expect_err(bad);
             assert!(problem.contains("allowed is") && !problem.contains("hunter2"), "{problem}");
         }

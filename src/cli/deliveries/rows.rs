@@ -83,6 +83,9 @@ impl NextStep {
                 in_partition(delivery.partition, partitions),
                 if next_probe <= now { "now".to_owned() } else { format!("at {next_probe}") }
             ),
+            Self::Contact { .. } if delivery.period.is_some_and(|period| !period.has_end()) => {
+                "once the subject has a contact".to_owned()
+            }
             Self::Contact { expires } => format!("once the subject has a contact; expires at {expires}"),
             Self::Attempted { lease_end } => {
                 format!("it is being attempted; if nothing is recorded, again at {lease_end}, when its lease ends")

@@ -24,7 +24,7 @@ use crate::types::{BillingDay, BillingMonth, Locale, Percent, Subject};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
-Limits of a metric replace all limits that the subject had for it, and all of its plan.
+Limits of a metric replace all limits that the subject had for it, and those of its plan.
 Naming a contact replaces the contacts that the operator added. An existing contact keeps its id, secret and mute. \
     Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
     changes one contact.

@@ -8,7 +8,7 @@ use crate::outbox::retry_policy::give_up_after;
 use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
 use crate::types::text::pluralize;
-use crate::types::{Alert, Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Rate, UnixMs};
+use crate::types::{Alert, Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Period, Rate, UnixMs};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView, DisabledContactView};
 
@@ -74,10 +74,13 @@ pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
     let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
     [
         format!(
-            "{subject} reached {threshold_percent}% of {} of {metric} in the {} {period} ({timezone}): the count went from \
-             {used_before} to {used}, and {} needed.",
+            "{subject} reached {threshold_percent}% of {} of {metric} {}: the count went from {used_before} to {used}, \
+             and {} needed.",
             pluralize(*limit, "unit", "units"),
-            window.as_str(),
+            match period.has_end() {
+                true => format!("in the {window} {period} ({timezone})"),
+                false => "in total".to_owned(),
+            },
             pluralize(*threshold_units, "was", "were")
         ),
         format!(
@@ -213,9 +216,9 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
         return said;
     }
     if delivery.channel == Channel::None {
-        said.push(format!(
-            "It waits for a contact: it goes out once the subject has one, and ends expired at {due} if none appears."
-        ));
+        let has_end = delivery.period.is_none_or(Period::has_end);
+        let end = if has_end { format!(", and ends expired at {due} if none appears") } else { String::new() };
+        said.push(format!("It waits for a contact: it goes out once the subject has one{end}."));
     }
     let status = facts.detail.contact.as_ref().map(|contact| contact.status);
     let asks_consent = delivery.r#type == NotificationKind::Verification;

@@ -132,11 +132,13 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
             "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."
                 .to_owned()
         }
-        None if thresholds.iter().any(|threshold| threshold.units > used) => {
-            "Every threshold ahead was raised in this period; the next alert is of the next period, or of a higher limit."
-                .to_owned()
+        None => {
+            let is_ahead = thresholds.iter().any(|threshold| threshold.units > used);
+            let reached =
+                if is_ahead { "Every threshold ahead was raised before" } else { "Every threshold is reached" };
+            let next = if period.has_end() { "of the next period, or of a higher limit" } else { "of a higher limit" };
+            format!("{reached}; the next alert is {next}.")
         }
-        None => "Every threshold is reached; the next alert is of the next period, or of a higher limit.".to_owned(),
     });
     said
 }
@@ -144,7 +146,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
 /// Whether a crossing raises the threshold's alert, given the earlier alerts of the period.
 fn may_be_raised(threshold: &Threshold, alerts: &[Alert]) -> bool {
     let raised = || alerts.iter().filter(|alert| alert.threshold_percent == threshold.percent);
-    let newest = raised().map(|alert| alert.threshold_units).max();
+    let newest = raised().max_by_key(|alert| alert.threshold_units);
     newest.is_none_or(|newest| threshold.may_follow(newest, raised().count() - 1))
 }
 
