@@ -179,7 +179,7 @@ impl PlanReloader {
         if self.token.replace(token) {
             tracing::info!("the token of the API has changed and is in effect");
         }
-        let (changed, fingerprint) = (!self.plans.are(&plans), plans.fingerprint().to_string());
+        let (changed, fingerprint) = (!self.plans.has_same_plans_as(&plans), plans.fingerprint().to_string());
         begin_alert_counters(&plans);
         self.plans.replace(&plans);
         self.tell_readers();

@@ -105,7 +105,7 @@ impl Plans {
     }
 
     /// Whether all plans are the same, also in what the fingerprint omits.
-    pub fn are(&self, others: &Self) -> bool {
+    pub fn has_same_plans_as(&self, others: &Self) -> bool {
         let (own, others) = (self.in_effect().clone(), others.in_effect());
         own.by_name == others.by_name && own.default.name == others.default.name
     }

@@ -450,7 +450,11 @@ async fn a_threshold_that_was_raised_is_not_predicted_again() {
     usage.raise(&raised(80, 80), &[]).await;
     assert!(told().contains("The next alert is due at 100%, which is 100 units: 65 more are needed."), "{}", told());
     usage.raise(&raised(100, 100), &[]).await;
-    assert!(told().contains("Every threshold ahead was raised before; the next alert is of the next period"), "{}", told());
+    assert!(
+        told().contains("Every threshold ahead was raised before; the next alert is of the next period"),
+        "{}",
+        told()
+    );
 }
 
 /// A cap counts in the first partition for all: read elsewhere it always looked unused.
