@@ -9,7 +9,7 @@ use crate::contacts::store::FieldChanges;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, THRESHOLDS, TIMEZONE, is_setting, parse_timezone};
 use crate::subjects::{Plans, SubjectRecord};
 use crate::types::text::suggestion;
-use crate::types::{Metric, percent};
+use crate::types::{Metric, threshold};
 
 /// The text that removes the limits of a metric.
 const NO_LIMIT: &str = "none";
@@ -74,7 +74,7 @@ impl SubjectPatch {
             if thresholds.is_empty() {
                 return Err(format!("{THRESHOLDS}: is an empty list, leave it out for those of the plan"));
             }
-            let ascending = percent::ascending(thresholds).map_err(|error| format!("{THRESHOLDS}: {error}"))?;
+            let ascending = threshold::ascending(thresholds).map_err(|error| format!("{THRESHOLDS}: {error}"))?;
             self.set.thresholds = Some(ascending);
         }
         Ok(self)

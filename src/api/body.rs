@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::contacts::ExtraHeaders;
-    use crate::types::{BillingDay, Limits, Metric, Percent, Subject};
+    use crate::types::{BillingDay, Limits, Metric, Subject, Threshold};
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields, expecting = "a JSON object")]
@@ -147,7 +147,7 @@ mod tests {
         #[serde(default = "one", deserialize_with = "units")]
         units: Units,
         limits: Option<BTreeMap<Metric, Limits>>,
-        thresholds: Option<Vec<Percent>>,
+        thresholds: Option<Vec<Threshold>>,
         metrics: Option<Vec<Metric>>,
         #[serde(default, deserialize_with = "given")]
         headers: Option<ExtraHeaders>,
@@ -252,7 +252,7 @@ mod tests {
         }
         let body = r#"{"subject":"a","billing_day":15.0,"thresholds":[8e1],"limits":{"a":5.0,"b":[7.0,"9/hour"]}}"#;
         let Sample { billing_day, thresholds, limits, .. } = sample(body).expect("whole numbers");
-        assert_eq!((billing_day, thresholds), (BillingDay::new(15), Some(vec![Percent::new(80).expect("legal")])));
+        assert_eq!((billing_day, thresholds), (BillingDay::new(15), Some(vec!["80".parse().expect("legal")])));
         assert_eq!(limits.expect("some").values().map(Limits::to_string).collect::<Vec<_>>(), ["5", "9/hour 7/day"]);
     }
 

@@ -28,7 +28,7 @@ use crate::contacts::edit::AddContactError;
 use crate::contacts::merge::ContactSpec;
 use crate::contacts::state::FilterChange;
 use crate::contacts::{ContactArray, ContactOrigin, ExtraHeaders, MessageFormat};
-use crate::types::{Channel, ContactChannel, ContactFilter, ContactId, Metric, Outcome, Percent, Subject};
+use crate::types::{Channel, ContactChannel, ContactFilter, ContactId, Metric, Outcome, Subject, Threshold};
 use crate::verification::{CODE_DIGITS, VerificationError};
 use crate::views::ContactView;
 
@@ -57,9 +57,9 @@ pub(super) struct NewContactBody {
     #[serde(default, deserialize_with = "body::given")]
     #[schemars(required)]
     headers: Option<ExtraHeaders>,
-    /// The percentages whose alerts it gets; left out or null for all.
+    /// The thresholds whose alerts it gets; left out or null for all.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
-    thresholds: Option<Vec<Percent>>,
+    thresholds: Option<Vec<Threshold>>,
     /// The metrics whose alerts it gets; left out or null for all.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
@@ -111,9 +111,9 @@ fn confirmable_formats(_: &mut SchemaGenerator) -> Schema {
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 #[schemars(rename = "ContactFilter")]
 pub(super) struct ContactFilterBody {
-    /// The percentages whose alerts it gets; left out or null for all.
+    /// The thresholds whose alerts it gets; left out or null for all.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
-    thresholds: Option<Vec<Percent>>,
+    thresholds: Option<Vec<Threshold>>,
     /// The metrics whose alerts it gets; left out or null for all.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
@@ -257,7 +257,7 @@ impl From<ContactActionError> for Problem {
     }
 }
 
-fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
+fn filter(thresholds: Option<Vec<Threshold>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
     ContactFilter::new(thresholds, metrics).map_err(|error| Problem::bad_request(error.to_string()))
 }
 

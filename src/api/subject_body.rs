@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::problem::Problem;
 use crate::actions::subject_patch::{OtherSettings, SubjectPatch};
 use crate::subjects::{Plans, SubjectRecord};
-use crate::types::percent::THRESHOLDS_MAX;
-use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Percent};
+use crate::types::threshold::THRESHOLDS_MAX;
+use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Threshold};
 use crate::views::SubjectView;
 
 /// The member that names what can't be read.
@@ -34,9 +34,9 @@ pub(super) struct SubjectBody {
     billing_month: Option<BillingMonth>,
     /// Those of a metric replace all that the plan has for it. A number is a limit a day.
     limits: Option<BTreeMap<Metric, Limits>>,
-    /// Percentages that replace the plan's.
+    /// Thresholds that replace the plan's.
     #[schemars(length(min = 1, max = THRESHOLDS_MAX), extend("uniqueItems" = true))]
-    thresholds: Option<Vec<Percent>>,
+    thresholds: Option<Vec<Threshold>>,
     /// A language tag (BCP 47): the language of its mails.
     locale: Option<Locale>,
     /// As `GET` shows it, or left out.

@@ -216,7 +216,7 @@ fn refused(error: &anyhow::Error) -> ReloadError {
 /// first alert misses that alert.
 fn begin_alert_counters(plans: &Plans) {
     for (threshold, window) in plans.thresholds() {
-        let (threshold, window) = (threshold.to_string(), window.as_str());
+        let (threshold, window) = (threshold.meter_label(), window.as_str());
         counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(0);
     }
 }

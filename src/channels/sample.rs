@@ -1,7 +1,7 @@
 //! Sample alerts: templates are checked with them at start, `preview` shows and `send-test` sends them.
 
 use crate::types::{
-    Alert, AlertId, AlertKey, BillingStart, DeploymentId, Metric, Percent, PeriodSpan, StreamId, Subject, Units,
+    Alert, AlertId, AlertKey, BillingStart, DeploymentId, Metric, PeriodSpan, StreamId, Subject, Threshold, Units,
     UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
@@ -45,20 +45,16 @@ impl Sample {
         Self { subject, plan, zone, billing, metric: Metric::default(), limit }
     }
 
-    /// An alert that has reached `threshold_percent` at `raised_at`. Pure.
-    pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
+    /// An alert that has reached this threshold at `raised_at`. Pure. A threshold that is never due under the limit of
+    /// the sample is shown with a count of 0.
+    pub fn alert(&self, threshold: impl Into<Threshold>, raised_at: UnixMs) -> Alert {
+        let threshold = threshold.into();
         let Self { subject, plan, zone, billing, metric, limit: WindowLimit { window, units: limit } } = self.clone();
         let span = |at| PeriodSpan::containing(window, zone, billing, at);
         let span = span(raised_at).or_else(|| span(UnixMs(0))).expect("1970 has periods");
         // Ten times the largest limit is still below 2^64.
-        let used = u64::try_from(threshold_percent.threshold_units(limit)).unwrap_or(u64::MAX);
-        let key = AlertKey {
-            subject: &subject,
-            metric: &metric,
-            period: span.period,
-            percent: threshold_percent,
-            units: used,
-        };
+        let used = u64::try_from(threshold.units_of(limit).unwrap_or(0)).unwrap_or(u64::MAX);
+        let key = AlertKey { subject: &subject, metric: &metric, period: span.period, threshold, units: used };
         let entry = StreamId { ms: u64::try_from(raised_at.0).unwrap_or(0), seq: 0 };
         Alert {
             id: AlertId::derive(&DeploymentId::from_stored("sample"), &key),
@@ -66,7 +62,7 @@ impl Sample {
             metric,
             window,
             period: span.period,
-            threshold_percent,
+            threshold,
             threshold_units: used,
             limit: limit.get(),
             plan,
@@ -77,7 +73,7 @@ impl Sample {
             first_entry: entry,
             last_entry: entry,
             raised_at_ms: raised_at,
-            higher_percents: Vec::new(),
+            higher_thresholds: Vec::new(),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::channel::AlertPurpose;
 use super::error::ChannelError;
 use super::sample::{SAMPLE_AT, Sample};
 use crate::types::text::{backslashed, printable};
-use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
+use crate::types::{Alert, Threshold, UnixMs, Window, WindowLimit};
 use crate::zones::Zone;
 
 /// Maximum work of one template. The embedded ones need less than 1,000. An accidental endless loop ends here instead
@@ -109,7 +109,8 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
         id => alert.id.as_str(),
         subject => name(alert.subject.as_str()),
         metric => name(alert.metric.as_str()),
-        threshold_percent => alert.threshold_percent.get(),
+        threshold_percent => alert.threshold_share(),
+        threshold => threshold_value(alert.threshold),
         used => alert.used,
         limit => alert.limit,
         used_percent => alert.used_percent(),
@@ -121,20 +122,32 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
         timezone => name(&alert.timezone),
         resets_at => local_or_empty(alert.resets_at.map(|end| end.0), &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
-        severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
+        severity => if alert.threshold_share() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
         copy => purpose == AlertPurpose::Copy,
     }
 }
 
-/// An alert of each kind that a template can distinguish: every window, below, at and above the limit, and each as a
-/// test.
+/// The threshold as an alert's JSON has it.
+fn threshold_value(threshold: Threshold) -> Value {
+    match threshold {
+        Threshold::Percent(percent) => context! { kind => "percent", percent => percent.get() },
+        Threshold::Used(units) => context! { kind => "used", units => units.get() },
+        Threshold::Remaining(units) => context! { kind => "remaining", units => units.get() },
+    }
+}
+
+/// Thresholds of each kind: below, at and above the limit of the sample, and what remains of it.
+const SAMPLE_THRESHOLDS: [&str; 5] = ["80", "100", "120", "used:4000", "remaining:1000"];
+
+/// An alert of each kind that a template can distinguish: every window, each kind of threshold, below, at and above the
+/// limit, and each as a copy and a test.
 pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
     let sample = Sample::example();
     Window::ALL.into_iter().flat_map(move |window| {
         let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
-        let alerts =
-            [80, 100, 120].into_iter().filter_map(Percent::new).map(move |percent| sample.alert(percent, SAMPLE_AT));
+        let thresholds = SAMPLE_THRESHOLDS.into_iter().filter_map(|text| text.parse::<Threshold>().ok());
+        let alerts = thresholds.map(move |threshold| sample.alert(threshold, SAMPLE_AT));
         alerts.flat_map(|alert| {
             [AlertPurpose::Alert, AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (alert.clone(), purpose))
         })

@@ -82,7 +82,7 @@ fn row(alert: &Alert) -> Vec<String> {
         raised_at(alert),
         alert.subject.to_string(),
         alert.metric.to_string(),
-        format!("{}%", alert.threshold_percent),
+        alert.threshold.label(),
         alert.used.to_string(),
         alert.limit.to_string(),
         alert.period.to_string(),

@@ -34,14 +34,14 @@ pub struct AddressArgs {
 pub struct FilteredAddressArgs {
     #[command(flatten)]
     addresses: AddressArgs,
-    /// Percentages whose alerts the nth --email gets, such as 80,100, or `all`
-    #[arg(long, value_name = "PERCENT,...")]
+    /// Thresholds whose alerts the nth --email gets, such as 80,remaining:1000, or `all`
+    #[arg(long, value_name = "THRESHOLD,...")]
     email_threshold: Vec<String>,
     /// Metrics whose alerts the nth --email gets, or `all`
     #[arg(long, value_name = "METRIC,...")]
     email_metric: Vec<String>,
-    /// Percentages whose alerts the nth --webhook gets, such as 80,100, or `all`
-    #[arg(long, value_name = "PERCENT,...")]
+    /// Thresholds whose alerts the nth --webhook gets, such as 80,remaining:1000, or `all`
+    #[arg(long, value_name = "THRESHOLD,...")]
     webhook_threshold: Vec<String>,
     /// Metrics whose alerts the nth --webhook gets, or `all`
     #[arg(long, value_name = "METRIC,...")]
@@ -51,8 +51,8 @@ pub struct FilteredAddressArgs {
 /// The options that say which alerts one contact gets.
 #[derive(Debug, Clone, Args)]
 pub struct ContactFilterArgs {
-    /// Only alerts at this percentage of a limit, or `all`
-    #[arg(long = "threshold", value_name = "PERCENT")]
+    /// Only alerts at this threshold, such as 80, used:5000 or remaining:1000, or `all`
+    #[arg(long = "threshold", value_name = "THRESHOLD")]
     thresholds: Vec<String>,
     /// Only alerts of this metric, or `all`
     #[arg(long = "metric", value_name = "METRIC")]
@@ -103,7 +103,7 @@ impl ContactFilterArgs {
     ///
     /// # Errors
     ///
-    /// A value that is no percentage or metric, is named twice, or stands beside `all`.
+    /// A value that is no threshold or metric, is named twice, or stands beside `all`.
     pub fn change(&self) -> Result<FilterChange, String> {
         let joined = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
         FilterChange::parse(joined(&self.thresholds).as_deref(), joined(&self.metrics).as_deref())

@@ -9,7 +9,7 @@ use crate::channels::{PreviewRequest, REGISTRY, Sample};
 use crate::contacts::MessageFormat;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
-use crate::types::{Alert, BillingDay, BillingMonth, BillingStart, Locale, Metric, Percent, Subject, WindowLimit};
+use crate::types::{Alert, BillingDay, BillingMonth, BillingStart, Locale, Metric, Subject, Threshold, WindowLimit};
 
 #[derive(Debug, Args)]
 #[command(
@@ -42,9 +42,9 @@ pub struct PreviewArgs {
     /// The sample's metric
     #[arg(long, default_value = "requests")]
     pub metric: Metric,
-    /// The sample's threshold, percent
-    #[arg(long, value_name = "PERCENT", default_value = "80")]
-    pub threshold: Percent,
+    /// The sample's threshold: percent, used:UNITS or remaining:UNITS
+    #[arg(long, value_name = "THRESHOLD", default_value = "80")]
+    pub threshold: Threshold,
     /// The sample's limit: units a day, or units and a window, such as 600/hour
     #[arg(long, value_name = "UNITS/WINDOW", default_value = "5000")]
     pub limit: WindowLimit,
@@ -79,7 +79,8 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
     let format = args.format.clone().unwrap_or_default();
     let meant = part_of(&args)?;
     let locale = args.locale.clone();
-    let request = PreviewRequest { alert: &sample(args), format: &format, locale: locale.as_ref() };
+    let alert = sample(args)?;
+    let request = PreviewRequest { alert: &alert, format: &format, locale: locale.as_ref() };
     let previews = config.preview(request)?;
     let text = previews.into_iter().find(|preview| preview.part.name == meant).expect("every part is rendered").text;
     let mut output = Output::stdout();
@@ -104,7 +105,7 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
 
 /// The sample with which templates are checked, with the values of the arguments. It has just reached its threshold and
 /// is always raised at the same time, so that two versions of a template can be compared.
-fn sample(args: PreviewArgs) -> Alert {
+fn sample(args: PreviewArgs) -> anyhow::Result<Alert> {
     let PreviewArgs {
         part: _,
         format: _,
@@ -117,5 +118,9 @@ fn sample(args: PreviewArgs) -> Alert {
         billing_month: month,
     } = args;
     let billing = BillingStart { month, day };
-    Sample { metric, limit, billing, ..Sample::for_subject(subject) }.alert(threshold, SAMPLE_AT)
+    if threshold.units_of(limit.units).is_none() {
+        let wrong = format!("{threshold} is never due with a limit of {}", limit.units);
+        return Err(hint::usage(wrong, "set a higher --limit"));
+    }
+    Ok(Sample { metric, limit, billing, ..Sample::for_subject(subject) }.alert(threshold, SAMPLE_AT))
 }

@@ -80,7 +80,7 @@ fn row(metric: String, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
         true => "over".to_owned(),
         false => format!("in {}", rounded(end.0.since(now))),
     });
-    let alerts: Vec<String> = window.alerts.iter().map(|alert| format!("{}%", alert.threshold_percent)).collect();
+    let alerts: Vec<String> = window.alerts.iter().map(|alert| alert.threshold.label()).collect();
     vec![
         metric,
         window.window.to_string(),

@@ -40,8 +40,11 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["plans", "*", "limits", "*"],
         r#"5000 (units a day), "600/hour" or ["600/hour", "5000/day"]: units are 1 to 9007199254740991 (2^53 - 1), windows are hour, day, week, month, quarter, year and total, each once; leave the metric out for no limit"#,
     ),
-    (&["plans", "*", "thresholds"], "at most 100 distinct whole percentages, 1 to 1000, such as [80, 100]"),
-    (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
+    (&["plans", "*", "thresholds"], "at most 100 distinct thresholds, such as [80, \"used:5000\", \"remaining:1000\"]"),
+    (
+        &["plans", "*", "thresholds", "*"],
+        "a whole percentage, 1 to 1000, \"used:N\" or \"remaining:N\" with N units, each once",
+    ),
     (&["plans", "*", "refuse_at"], r#"a whole percentage, 100 to 1000, or "never""#),
     (
         &["plans", "*", "rate"],

@@ -14,7 +14,7 @@ use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
 use crate::subjects::record::parse_timezone;
 use crate::types::duration::HumanDuration;
-use crate::types::percent::{THRESHOLDS_MAX, ThresholdsError};
+use crate::types::threshold::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
 use quotabell_throttle::MEMBERS_MAX;
 
@@ -157,9 +157,9 @@ fn plans(config: &Config, violations: &mut Violations) {
         let problem = ThresholdsError::TooMany(plan.thresholds.len());
         violations.require(plan.thresholds.len() <= THRESHOLDS_MAX, &path, problem);
         let mut seen = BTreeSet::new();
-        for (index, percent) in plan.thresholds.iter().enumerate() {
+        for (index, threshold) in plan.thresholds.iter().enumerate() {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];
-            violations.require(seen.insert(*percent), &path, format!("{percent} is listed twice"));
+            violations.require(seen.insert(*threshold), &path, ThresholdsError::Doubled(*threshold));
         }
         if let Err(unlimitable) = plan.rate.limiters() {
             violations.require(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::error::key;
 use super::settings::Config;
-use crate::types::Percent;
+use crate::types::Threshold;
 
 impl Config {
     /// One sentence per warning, with the key and its place.
@@ -17,20 +17,38 @@ impl Config {
                 warnings.extend(limits.contradictions().map(|pair| format!("{}: {pair} ({place})", key(&path))));
             }
         }
+        warnings.extend(self.never_due());
         warnings.extend(self.unheard_thresholds());
+        warnings
+    }
+
+    /// Thresholds of plans that are not below any limit of their plan. A subject with a higher limit could reach them.
+    fn never_due(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (plan, settings) in &self.plans {
+            let path = ["plans", plan, "thresholds"].map(str::to_owned);
+            let place = self.places.place_of(&path);
+            let limits = || settings.limits.values().flat_map(|limits| limits.as_slice());
+            let is_due = |threshold: &&Threshold| limits().any(|limit| threshold.units_of(limit.units).is_some());
+            for threshold in settings.thresholds.iter().filter(|one| limits().next().is_some() && !is_due(one)) {
+                let key = key(&path);
+                warnings.push(format!("{key}: {threshold} is never due, no limit of the plan is higher ({place})"));
+            }
+        }
         warnings
     }
 
     /// Thresholds that a contact filters by and no plan has: only a subject with its own thresholds could reach them.
     fn unheard_thresholds(&self) -> Vec<String> {
-        let planned: BTreeSet<Percent> = self.plans.values().flat_map(|plan| plan.thresholds.iter().copied()).collect();
+        let planned: BTreeSet<Threshold> =
+            self.plans.values().flat_map(|plan| plan.thresholds.iter().copied()).collect();
         let fallback = self.fallback.contacts.iter().map(|contact| ("fallback", contact));
         let operator = self.operator.contacts.iter().map(|one| ("operator", &one.contact));
         let mut warnings = Vec::new();
         for (section, contact) in fallback.chain(operator) {
-            for percent in contact.filter.thresholds.iter().filter(|percent| !planned.contains(percent)) {
-                let id = &contact.id;
-                warnings.push(format!("{section}.contacts: {id} hears {percent} %, a threshold that no plan has"));
+            for threshold in contact.filter.thresholds.iter().filter(|one| !planned.contains(one)) {
+                let (id, threshold) = (&contact.id, threshold.label());
+                warnings.push(format!("{section}.contacts: {id} hears {threshold}, a threshold that no plan has"));
             }
         }
         warnings

@@ -16,7 +16,8 @@ use super::options::{ContactOptions, ExtraHeaders};
 use crate::types::text::MASK;
 use crate::types::timestamp::TimestampError;
 use crate::types::{
-    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret,
+    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Secret,
+    Threshold,
 };
 
 /// The field for an address that is a URL. Other addresses are in `address`.
@@ -118,9 +119,9 @@ struct ContactJson {
     /// Whether it may get alerts: the operator added it, or the owner of the address has agreed.
     #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
     verified: bool,
-    /// The percentages whose alerts it gets; absent for all.
+    /// The thresholds whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    thresholds: Option<Vec<Percent>>,
+    thresholds: Option<Vec<Threshold>>,
     /// The metrics whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metrics: Option<Vec<Metric>>,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::array::{ContactArray, StoredContact};
 use super::contact::Contact;
 use crate::types::contact_filter::ALL;
-use crate::types::{ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Percent};
+use crate::types::{ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Threshold};
 
 const DISABLED: &str = "disabled";
 const THRESHOLDS: &str = "thresholds";
@@ -15,18 +15,18 @@ const METRICS: &str = "metrics";
 /// A change to the filter of a contact. `None` leaves a part as it is; an empty list means all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterChange {
-    /// The percentages.
-    pub thresholds: Option<Vec<Percent>>,
+    /// The thresholds.
+    pub thresholds: Option<Vec<Threshold>>,
     /// The metrics.
     pub metrics: Option<Vec<Metric>>,
 }
 
 impl FilterChange {
-    /// Reads percentages and metrics, each separated by commas, or `all`.
+    /// Reads thresholds and metrics, each separated by commas, or `all`.
     ///
     /// # Errors
     ///
-    /// A value is not a percentage or a metric, occurs twice, or is combined with `all`.
+    /// A value is not a threshold or a metric, occurs twice, or is combined with `all`.
     pub fn parse(thresholds: Option<&str>, metrics: Option<&str>) -> Result<Self, String> {
         let (thresholds, metrics) = (parse_list("threshold", thresholds)?, parse_list("metric", metrics)?);
         // An empty list is `all` here.
@@ -140,11 +140,11 @@ mod tests {
     #[test]
     fn a_filter_changes_what_it_names() {
         let (mut stored, id) = (array(STORED), ContactId::from_stored("c_1"));
-        let change = |percents: Option<&[u16]>, metrics: Option<&[&str]>| FilterChange {
-            thresholds: percents.map(|list| list.iter().filter_map(|percent| Percent::new(*percent)).collect()),
+        let change = |thresholds: Option<&[&str]>, metrics: Option<&[&str]>| FilterChange {
+            thresholds: thresholds.map(|list| list.iter().map(|one| one.parse().expect("legal")).collect()),
             metrics: metrics.map(|list| list.iter().map(|metric| metric.parse().expect("legal")).collect()),
         };
-        stored.set_filter(&id, &change(Some(&[100]), Some(&["tokens"])));
+        stored.set_filter(&id, &change(Some(&["used:100"]), Some(&["tokens"])));
         stored.set_filter(&id, &change(Some(&[]), None));
         let filter = stored.contacts().remove(0).contact.filter;
         assert_eq!(filter, change(None, Some(&["tokens"])).of_new());

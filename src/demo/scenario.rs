@@ -233,7 +233,7 @@ impl SubjectUse {
         let (subject, metric, period) = (&self.subject, &self.metric, span.period);
         let id = AlertId::derive(
             &DeploymentId::from_stored(INSTANCE),
-            &AlertKey { subject, metric, period, percent, units },
+            &AlertKey { subject, metric, period, threshold: percent.into(), units },
         );
         Ok(SimulatedAlert { what: what.to_owned(), id, period })
     }

@@ -367,7 +367,7 @@ mod tests {
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
     use crate::subjects::{Plans, Profile, SettingsCache};
-    use crate::types::{DeploymentId, Metric, Percent};
+    use crate::types::{DeploymentId, Metric};
 
     fn held(plans: &Plans) -> WorkerCache {
         WorkerCache::new(SettingsCache::new(10, plans), CountedEventIds::new(100))
@@ -405,11 +405,11 @@ mod tests {
     /// would be a fraction of what a commit may hold.
     #[test]
     fn what_was_raised_before_is_not_part_of_the_cost() {
-        let percents = [80, 100].map(|percent| Percent::new(percent).expect("in range"));
+        let thresholds = ["80", "100"].map(|text| text.parse().expect("legal"));
         let limits = [(Metric::default(), "100".parse().expect("a limit"))].into();
         let plan = PlanConfig {
             limits,
-            thresholds: percents.to_vec(),
+            thresholds: thresholds.to_vec(),
             refuse_at: RefuseAt::default(),
             rate: RateConfig::default(),
         };
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(builder.cost(), new + hash + two_alerts, "a new counter and what is raised");
         let raised = builder.finish(&mut held, bounds).alerts;
         let records: RaisedRecords =
-            raised.into_iter().map(|alert| (alert.record.alert.threshold_percent, alert.record)).collect();
+            raised.into_iter().map(|alert| (alert.record.alert.threshold, alert.record)).collect();
         assert_eq!(records.len(), 2);
         // Other settings: their thresholds must be compared with the raised alerts.
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));

@@ -7,12 +7,12 @@ use foldhash::fast::RandomState;
 use crate::ledger::CounterCache;
 use crate::ledger::batch::{Batch, CounterGroup, GROUP_ROWS_MAX, NewAlert, Row};
 use crate::ledger::read_totals::RaisedRecords;
-use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Threshold, ThresholdTransition, next_threshold};
+use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, PeriodState, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
 use crate::types::text::pluralize;
 use crate::types::timestamp::Rfc3339;
 use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
 use super::worker_cache::{MissingRecords, WorkerCache};
@@ -226,10 +226,10 @@ impl BatchChanges {
         &self,
         held: &WorkerCache,
         index: u32,
-        thresholds: &'a [Threshold],
+        thresholds: &'a [LimitThreshold],
         records: &RaisedRecords,
         now: UnixMs,
-    ) -> impl Iterator<Item = &'a Threshold> {
+    ) -> impl Iterator<Item = &'a LimitThreshold> {
         let changed = &self.rows[index as usize];
         let row = held.totals.row(changed.row);
         let (total, used) = (row.total, changed.highest.max(row.total));
@@ -242,7 +242,7 @@ impl BatchChanges {
                 _ if units <= used => ThresholdTransition::ReachedBefore,
                 _ => ThresholdTransition::NotReached,
             };
-            threshold.is_raised_by(transition, period, records.get(&threshold.percent))
+            threshold.is_raised_by(transition, period, records.get(&threshold.threshold))
         })
     }
 
@@ -289,24 +289,22 @@ impl BatchChanges {
         let RowKey { subject_index, hash_id } = held.totals.key_of(changed.row);
         let thresholds = held.thresholds(RowKey { subject_index, hash_id });
         let row = *held.totals.row(changed.row);
-        let raised: Vec<Threshold> = self.raised(held, index, &thresholds, &records, now).copied().collect();
+        let raised: Vec<LimitThreshold> = self.raised(held, index, &thresholds, &records, now).copied().collect();
         let subject = held.cache.subject(subject_index);
         let of = held.totals.metric_period(hash_id);
         let (metric, period, window) = (&of.metric, of.period, of.period.window());
         let profile = subject.extra.profile.as_ref();
         let limit = profile.and_then(|of| of.limits_of(metric).iter().find(|limit| limit.window == window));
         if let (Some(profile), Some(limit)) = (profile, limit) {
-            let mut percents: Vec<Percent> = raised.iter().map(|threshold| threshold.percent).collect();
-            percents.sort_unstable();
-            for Threshold { units, percent } in raised {
-                let key = AlertKey { subject: &subject.subject, metric, period, percent, units };
+            for (at_threshold, LimitThreshold { units, threshold }) in raised.iter().copied().enumerate() {
+                let key = AlertKey { subject: &subject.subject, metric, period, threshold, units };
                 let alert = Alert {
                     id: AlertId::derive(&batch.instance, &key),
                     subject: subject.subject.clone(),
                     metric: metric.clone(),
                     window,
                     period,
-                    threshold_percent: percent,
+                    threshold,
                     threshold_units: units,
                     limit: limit.units.get(),
                     plan: profile.plan().to_string(),
@@ -317,15 +315,15 @@ impl BatchChanges {
                     first_entry: batch.first_entry,
                     last_entry: batch.to,
                     raised_at_ms: now,
-                    higher_percents: percents.iter().copied().filter(|higher| *higher > percent).collect(),
+                    higher_thresholds: raised[at_threshold + 1..].iter().map(|higher| higher.threshold).collect(),
                 };
-                let record = RaisedRecord::after(records.remove(&percent), alert);
-                records.insert(percent, record.clone());
+                let record = RaisedRecord::after(records.remove(&threshold), alert);
+                records.insert(threshold, record.clone());
                 batch.alerts.push(NewAlert { group: at.group, row: at.row, record });
             }
         }
         // Every reached threshold has raised its alert or has its flag, so only higher ones can raise one.
         held.totals.row_mut(changed.row).next_threshold_units =
-            next_threshold(&thresholds, row.total, |percent| records.get(&percent));
+            next_threshold(&thresholds, row.total, |threshold| records.get(&threshold));
     }
 }

@@ -198,11 +198,11 @@ impl WorkerReport {
                 continue;
             }
             raised += 1;
-            let (threshold, window) = (alert.threshold_percent.to_string(), alert.window.as_str());
+            let (threshold, window) = (alert.threshold.meter_label(), alert.window.as_str());
             counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(1);
             tracing::info!(
                 alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
-                threshold_percent = alert.threshold_percent.get(), used = alert.used, "alert raised"
+                threshold = %alert.threshold, used = alert.used, "alert raised"
             );
         }
         if raised > 0 {

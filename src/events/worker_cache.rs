@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use crate::ledger::read_totals::{CounterQuery, RecordQuery};
-use crate::ledger::thresholds::{NO_THRESHOLD, Threshold, thresholds_of};
+use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, CounterCache};
 use crate::subjects::{Profile, SettingsCache};
-use crate::types::{Day, Percent, UnixMs, Window};
+use crate::types::{Day, Threshold, UnixMs, Window};
 
 use super::day_metrics::DayMetrics;
 
@@ -79,8 +79,8 @@ pub struct MissingCounter {
 pub struct MissingRecords {
     /// The counter.
     pub key: RowKey,
-    /// The percentages of its subject when the records are requested. They may have changed when the reply arrives.
-    pub percents: Vec<Percent>,
+    /// The thresholds of its subject when the records are requested. They may have changed when the reply arrives.
+    pub thresholds: Vec<Threshold>,
 }
 
 /// The state that must be read before entries can be added or the batch can be closed.
@@ -124,7 +124,7 @@ impl WorkerCache {
     }
 
     /// The thresholds of a row, by the present settings of its subject.
-    pub fn thresholds(&self, key: RowKey) -> Vec<Threshold> {
+    pub fn thresholds(&self, key: RowKey) -> Vec<LimitThreshold> {
         let Some(profile) = &self.cache.subject(key.subject_index).extra.profile else { return Vec::new() };
         if !profile.has_known_limits() {
             return Vec::new();
@@ -170,16 +170,18 @@ impl WorkerCache {
         }
     }
 
-    /// The records of a row to request, for the present percentages of its subject.
+    /// The records of a row to request, for the present thresholds of its subject.
     pub fn missing_records(&self, key: RowKey) -> MissingRecords {
         let profile = self.cache.subject(key.subject_index).extra.profile.as_ref();
-        MissingRecords { key, percents: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
+        MissingRecords { key, thresholds: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
     }
 
     /// The queries for the missing records.
     pub fn record_queries<'a>(&'a self, missing: &'a LoadRequest) -> Vec<RecordQuery<'a>> {
-        let query =
-            |MissingRecords { key, percents }: &'a MissingRecords| RecordQuery { counter: self.query(*key), percents };
+        let query = |MissingRecords { key, thresholds }: &'a MissingRecords| RecordQuery {
+            counter: self.query(*key),
+            thresholds,
+        };
         missing.records.iter().map(query).collect()
     }
 
@@ -242,17 +244,17 @@ mod tests {
         assert!(read.is_empty());
     }
 
-    /// With other percentages, the records of one threshold would be taken for those of another.
+    /// With other thresholds, the records of one threshold would be taken for those of another.
     #[test]
-    fn records_are_of_the_percentages_that_were_asked_for() {
+    fn records_are_of_the_thresholds_that_were_asked_for() {
         let mut held = held(2);
         let subject_index = add(&mut held, "alice");
         let metric = held.totals.metric_id("requests");
         let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
-        let percents = vec![Percent::new(80).expect("in range")];
-        let records = vec![MissingRecords { key: RowKey { subject_index, hash_id }, percents: percents.clone() }];
+        let thresholds: Vec<Threshold> = vec!["80".parse().expect("legal")];
+        let records = vec![MissingRecords { key: RowKey { subject_index, hash_id }, thresholds: thresholds.clone() }];
         let missing = LoadRequest { records, ..LoadRequest::default() };
-        let asked: Vec<_> = held.record_queries(&missing).iter().map(|query| query.percents.to_vec()).collect();
-        assert_eq!(asked, [percents], "a subject whose settings are not held any more");
+        let asked: Vec<_> = held.record_queries(&missing).iter().map(|query| query.thresholds.to_vec()).collect();
+        assert_eq!(asked, [thresholds], "a subject whose settings are not held any more");
     }
 }

@@ -90,7 +90,7 @@ pub struct NewAlert {
     pub group: usize,
     /// Index of the counter in the group.
     pub row: usize,
-    /// The content of the outbox entry: the alert, and earlier alerts of the same percentage.
+    /// The content of the outbox entry: the alert, and earlier alerts of the same threshold.
     pub record: RaisedRecord,
 }
 

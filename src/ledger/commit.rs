@@ -184,12 +184,12 @@ fn add_group(command: &mut Cmd, group: &CounterGroup) {
 fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
     let group = &batch.groups[new.group];
     let row = &group.rows[new.row];
-    let Alert { id, window, period, threshold_percent, .. } = &new.record.alert;
+    let Alert { id, window, period, threshold, .. } = &new.record.alert;
     // The same lifetime as the counter that is written with it.
     let record_ttl_s = ttl_s(*period, batch.read_at).map(|ttl_s| ttl_s + SPREAD_S * u64::from(group.bucket));
     command.arg(new.group + 1).arg(row.subject.as_str()).arg(row.before);
     command.arg(id.as_str()).arg(ttl_argument(window.flag_ttl_s())).arg(ttl_argument(record_ttl_s));
-    command.arg(Keys::raised_field(*threshold_percent, &row.subject));
+    command.arg(Keys::raised_field(*threshold, &row.subject));
     let alert = to_json(&new.record.alert);
     // The record lists the earlier alerts of the threshold. If there are none, the record is the alert itself.
     command.arg(if new.record.earlier.is_empty() { alert.clone() } else { to_json(&new.record) }).arg(alert);

@@ -4,7 +4,7 @@
 -- KEYS[1] checkpoint hash   KEYS[2 ..] for each metric and period: hash of its counters, hash of its records
 --
 -- ARGV[1] subject   ARGV[2] pattern of its fields among the records, as HSCAN takes it
--- ARGV[3 ..] for each metric and period: prefix of its flags, and the part between percentage and units
+-- ARGV[3 ..] for each metric and period: prefix of its flags, and the part between threshold and units
 --
 -- Returns {counters, records, flags} removed
 --         an error   a key of another type, an erasure_epoch that is no number, a command that the user may not run, or
@@ -26,10 +26,10 @@ if refusal then return refusal end
 
 local flags = {}
 
--- The flag of an alert in the record.
-local function add_flag(alert, at)
-  if type(alert) ~= 'table' or type(alert.threshold_percent) ~= 'number' or type(alert.threshold_units) ~= 'number' then return end
-  local flag = ARGV[at] .. whole(alert.threshold_percent) .. ARGV[at + 1] .. whole(alert.threshold_units)
+-- The flag of an alert in the record of a threshold, which field and flag spell alike.
+local function add_flag(alert, threshold, at)
+  if type(alert) ~= 'table' or type(alert.threshold_units) ~= 'number' then return end
+  local flag = ARGV[at] .. threshold .. ARGV[at + 1] .. whole(alert.threshold_units)
   local there = redis.pcall('EXISTS', flag)
   if was_refused(there) then return there end
   flags[#flags + 1] = flag
@@ -44,12 +44,13 @@ for at = 3, #KEYS, 2 do
     cursor = slice[1]
     for field = 1, #slice[2], 2 do
       -- The subject may be a suffix of another subject's field.
-      if string.match(slice[2][field], '^%d+:(.*)$') == ARGV[1] then
+      local threshold, subject = string.match(slice[2][field], '^(%w+):(.*)$')
+      if subject == ARGV[1] then
         records[#records + 1] = {KEYS[at], slice[2][field]}
         local readable, record = pcall(cjson.decode, slice[2][field + 1])
         record = readable and type(record) == 'table' and record or {}
-        local failed = add_flag(record, at)
-        for _, earlier in ipairs(type(record.earlier) == 'table' and record.earlier or {}) do failed = failed or add_flag(earlier, at) end
+        local failed = add_flag(record, threshold, at)
+        for _, earlier in ipairs(type(record.earlier) == 'table' and record.earlier or {}) do failed = failed or add_flag(earlier, threshold, at) end
         if failed then return failed end
       end
     end

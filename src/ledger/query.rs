@@ -8,7 +8,7 @@ use super::batch::MetricPeriod;
 use super::read_totals::{counter_of, no_count};
 use crate::redis_client::{Partition, RedisClient};
 use crate::types::text::glob_literal;
-use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, keys};
+use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, Threshold, keys};
 
 /// Number of records per HSCAN call (COUNT).
 const SCAN_COUNT: usize = 1000;
@@ -97,8 +97,8 @@ pub async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -
     Ok(metrics.collect())
 }
 
-/// The records of a subject, ascending by percentage. A raised threshold may no longer be configured, so HSCAN searches
-/// each hash by subject in slices, instead of reading the configured percentages.
+/// The records of a subject, ascending by threshold. A raised threshold may no longer be configured, so HSCAN searches
+/// each hash by subject in slices, instead of reading the configured thresholds.
 async fn records_of(
     client: &RedisClient,
     keys: &Keys,
@@ -106,7 +106,7 @@ async fn records_of(
     asked: &[MetricPeriod],
 ) -> RedisResult<Vec<Vec<RaisedRecord>>> {
     let (bucket, pattern) = (keys::bucket(subject.as_str()), format!("*:{}", glob_literal(subject.as_str())));
-    let mut found: Vec<BTreeMap<u16, RaisedRecord>> = vec![BTreeMap::new(); asked.len()];
+    let mut found: Vec<BTreeMap<Threshold, RaisedRecord>> = vec![BTreeMap::new(); asked.len()];
     let mut unfinished: Vec<(usize, u64)> = (0..asked.len()).map(|at| (at, 0)).collect();
     while !unfinished.is_empty() {
         let mut slices = redis::pipe();
@@ -120,7 +120,7 @@ async fn records_of(
             for record in fields.iter().filter_map(|(_, text)| record(text)) {
                 // The subject may be a suffix of another subject's field.
                 if record.alert.subject == *subject {
-                    found[*at].insert(record.alert.threshold_percent.get(), record);
+                    found[*at].insert(record.alert.threshold, record);
                 }
             }
             *cursor = next;

@@ -9,7 +9,7 @@ use redis::{FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 
 use crate::redis_client::{ErrorKind, error_kind};
 use crate::types::units::UNITS_MAX;
-use crate::types::{Day, Keys, Metric, Percent, RaisedRecord, StreamId, Subject};
+use crate::types::{Day, Keys, Metric, RaisedRecord, StreamId, Subject, Threshold};
 
 use super::batch::MetricPeriod;
 
@@ -29,12 +29,12 @@ pub struct CounterQuery<'a> {
 pub struct RecordQuery<'a> {
     /// The counter.
     pub counter: CounterQuery<'a>,
-    /// The percentages.
-    pub percents: &'a [Percent],
+    /// The thresholds.
+    pub thresholds: &'a [Threshold],
 }
 
-/// The raised alerts of a counter, by percentage.
-pub type RaisedRecords = HashMap<Percent, RaisedRecord>;
+/// The raised alerts of a counter, by threshold.
+pub type RaisedRecords = HashMap<Threshold, RaisedRecord>;
 
 /// The replies to a pipeline that ignores errors, in order.
 pub type Replies = std::vec::IntoIter<RedisResult<Value>>;
@@ -75,8 +75,8 @@ fn by_hash<'a, 'b>(queries: &'b [CounterQuery<'a>]) -> impl Iterator<Item = &'b 
 pub fn ask_records(pipeline: &mut Pipeline, keys: &Keys, queries: &[RecordQuery<'_>]) {
     for query in queries {
         pipeline.cmd("HMGET").arg(records_key_of(keys, query));
-        for percent in query.percents {
-            pipeline.arg(Keys::raised_field(*percent, query.counter.subject));
+        for threshold in query.thresholds {
+            pipeline.arg(Keys::raised_field(*threshold, query.counter.subject));
         }
     }
 }
@@ -95,8 +95,9 @@ pub fn records_from(
     let records = |query: &RecordQuery<'_>| {
         let values: Vec<Option<String>> =
             next_of(replies).map_err(|error| named(error, &records_key_of(keys, query)))?;
-        let record = |(percent, text): (&Percent, Option<String>)| Some((*percent, serde_json::from_str(&text?).ok()?));
-        Ok(query.percents.iter().zip(values).filter_map(record).collect())
+        let record =
+            |(threshold, text): (&Threshold, Option<String>)| Some((*threshold, serde_json::from_str(&text?).ok()?));
+        Ok(query.thresholds.iter().zip(values).filter_map(record).collect())
     };
     queries.iter().map(records).collect()
 }

@@ -1,12 +1,12 @@
 //! Threshold arithmetic: which counts raise which alerts. Pure.
 
 use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, Percent, RaisedRecord, Units, Window};
+use crate::types::{Alert, RaisedRecord, Threshold, Units, Window};
 
 /// No threshold is left to reach.
 pub const NO_THRESHOLD: u64 = u64::MAX;
 
-/// Maximum number of times that a higher limit lets one percentage be raised again in one period. The record of the
+/// Maximum number of times that a higher limit lets one threshold be raised again in one period. The record of the
 /// alert holds them all, about 500 B each. Prepaid units are topped up by higher limits, so longer windows have more.
 const fn raised_again_max(window: Window) -> usize {
     match window {
@@ -18,11 +18,11 @@ const fn raised_again_max(window: Window) -> usize {
 
 /// One threshold of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Threshold {
-    /// The smallest count that reaches it: ceil(limit x percent / 100).
+pub struct LimitThreshold {
+    /// The smallest count that reaches it.
     pub units: u64,
-    /// The percentage of the limit.
-    pub percent: Percent,
+    /// The threshold.
+    pub threshold: Threshold,
 }
 
 /// Whether a period has ended.
@@ -45,22 +45,23 @@ pub enum ThresholdTransition {
     ReachedBefore,
 }
 
-/// The reachable thresholds of a limit, ascending. Omits thresholds above 2^53 - 1 units, which no counter can reach.
-pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
-    let mut ascending: Vec<Threshold> = thresholds
+/// The reachable thresholds of a limit, ascending. Omits thresholds above 2^53 - 1 units, which no counter can reach,
+/// and those that are never due under this limit.
+pub fn thresholds_of(limit: Units, thresholds: &[Threshold]) -> Vec<LimitThreshold> {
+    let mut ascending: Vec<LimitThreshold> = thresholds
         .iter()
-        .filter_map(|percent| {
-            let units = u64::try_from(percent.threshold_units(limit)).ok().filter(|units| *units <= UNITS_MAX)?;
-            Some(Threshold { units, percent: *percent })
+        .filter_map(|threshold| {
+            let units = u64::try_from(threshold.units_of(limit)?).ok().filter(|units| *units <= UNITS_MAX)?;
+            Some(LimitThreshold { units, threshold: *threshold })
         })
         .collect();
-    ascending.sort_by_key(|threshold| (threshold.units, threshold.percent));
+    ascending.sort_by_key(|of| (of.units, of.threshold));
     ascending
 }
 
-impl Threshold {
+impl LimitThreshold {
     /// Whether a commit with this movement raises an alert for the threshold. `before` holds the alerts that were
-    /// raised for its percentage in the period.
+    /// raised for it in the period.
     ///
     /// The first alert is raised when the threshold is reached; in a past period only by a crossing. A further alert is
     /// raised only by a crossing under a higher limit than at the last one, at most [`raised_again_max`] times.
@@ -91,14 +92,14 @@ impl Threshold {
 }
 
 /// The smallest count at which any threshold must be judged, for a counter of `total`; [`NO_THRESHOLD`] if none.
-/// `before` returns the raised alerts of a percentage.
+/// `before` returns the raised alerts of a threshold.
 pub fn next_threshold<'a>(
-    thresholds: &[Threshold],
+    thresholds: &[LimitThreshold],
     total: u64,
-    before: impl Fn(Percent) -> Option<&'a RaisedRecord>,
+    before: impl Fn(Threshold) -> Option<&'a RaisedRecord>,
 ) -> u64 {
-    let ahead = thresholds.iter().filter(|threshold| threshold.is_ahead(total, before(threshold.percent)));
-    ahead.map(|threshold| threshold.units).min().unwrap_or(NO_THRESHOLD)
+    let ahead = thresholds.iter().filter(|of| of.is_ahead(total, before(of.threshold)));
+    ahead.map(|of| of.units).min().unwrap_or(NO_THRESHOLD)
 }
 
 #[cfg(test)]
@@ -106,8 +107,8 @@ mod tests {
     use super::*;
     use crate::types::{AlertId, Metric, Period, StreamId, Subject, UnixMs};
 
-    fn percent(n: u16) -> Percent {
-        Percent::new(n).expect("in range")
+    fn read(text: &str) -> Threshold {
+        text.parse().expect("legal")
     }
 
     fn record(units: u64, earlier: usize) -> RaisedRecord {
@@ -117,7 +118,7 @@ mod tests {
             metric: Metric::default(),
             window: Window::Day,
             period: Period::parse("2026-11-21").expect("legal"),
-            threshold_percent: percent(80),
+            threshold: read("80"),
             threshold_units: units,
             limit: units,
             plan: "free".into(),
@@ -128,7 +129,7 @@ mod tests {
             first_entry: StreamId::ZERO,
             last_entry: StreamId::ZERO,
             raised_at_ms: UnixMs(0),
-            higher_percents: Vec::new(),
+            higher_thresholds: Vec::new(),
         };
         (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
             RaisedRecord::after(Some(record), alert.clone())
@@ -138,16 +139,41 @@ mod tests {
     /// A limit of 1 gives 80 % and 100 % the same count: the first unit raises both alerts, the lower one first.
     #[test]
     fn thresholds_ascend_also_where_they_coincide() {
-        let ascending = thresholds_of(Units::ONE, &[percent(100), percent(80)]);
-        assert_eq!(ascending.iter().map(|s| (s.units, s.percent.get())).collect::<Vec<_>>(), [(1, 80), (1, 100)]);
+        let ascending = thresholds_of(Units::ONE, &["used:1", "100", "80"].map(read));
+        let shown: Vec<(u64, String)> = ascending.iter().map(|of| (of.units, of.threshold.to_string())).collect();
+        assert_eq!(shown, [(1, "80"), (1, "100"), (1, "used:1")].map(|(units, text)| (units, text.to_owned())));
     }
 
     /// 1000 % of a huge limit exceeds every counter; using it would compare rounded numbers.
     #[test]
     fn a_threshold_beyond_every_counter_is_left_out() {
         let limit = Units::new(UNITS_MAX).expect("in range");
-        assert_eq!(thresholds_of(limit, &[percent(1000)]), []);
-        assert_eq!(thresholds_of(limit, &[percent(100)]).len(), 1);
+        assert_eq!(thresholds_of(limit, &[read("1000")]), []);
+        assert_eq!(thresholds_of(limit, &[read("100")]).len(), 1);
+    }
+
+    /// A count of 0 would reach what shall remain of a smaller limit: every period would begin with an alert.
+    #[test]
+    fn what_remains_is_due_only_below_the_limit() {
+        let due = |limit: u64, text| {
+            let limit = Units::new(limit).expect("in range");
+            thresholds_of(limit, &[read(text)]).first().map(|of| of.units)
+        };
+        assert_eq!(
+            [999, 1000, 1001, 20_000].map(|limit| due(limit, "remaining:1000")),
+            [None, None, Some(1), Some(19_000)]
+        );
+        assert_eq!([999, 20_000].map(|limit| due(limit, "used:1000")), [Some(1000), Some(1000)]);
+    }
+
+    /// A top-up moves what remains, so the customer must hear of it again; the units that it used are the same.
+    #[test]
+    fn a_higher_limit_arms_what_remains_again_and_not_what_is_used() {
+        let again = |text, before| {
+            let of = thresholds_of(Units::new(2000).expect("in range"), &[read(text)]);
+            of[0].is_raised_by(ThresholdTransition::Crossed, PeriodState::Open, Some(&record(before, 0)))
+        };
+        assert!(again("remaining:200", 800) && !again("used:800", 800));
     }
 
     /// I3: while the period lasts the count decides, afterwards a crossing; after the first alert only a higher limit
@@ -156,7 +182,7 @@ mod tests {
     fn a_threshold_is_raised_when_it_is_reached_and_again_by_a_higher_limit_only() {
         use PeriodState::{Open, Over};
         use ThresholdTransition::{Crossed, NotReached, ReachedBefore};
-        let threshold = Threshold { units: 80, percent: percent(80) };
+        let threshold = LimitThreshold { units: 80, threshold: read("80") };
         let raised = |reach, period, before: Option<&RaisedRecord>| threshold.is_raised_by(reach, period, before);
         assert!(raised(Crossed, Open, None) && raised(Crossed, Over, None));
         assert!(!raised(NotReached, Open, None));
@@ -174,10 +200,10 @@ mod tests {
     /// forever.
     #[test]
     fn the_next_threshold_is_the_smallest_that_may_still_be_raised() {
-        let thresholds = thresholds_of(Units::new(100).expect("in range"), &[percent(80), percent(100)]);
+        let thresholds = thresholds_of(Units::new(100).expect("in range"), &[read("80"), read("100")]);
         assert_eq!([0, 85, 100].map(|total| next_threshold(&thresholds, total, |_| None)), [80, 100, NO_THRESHOLD]);
         let raised = record(80, 0);
-        let first = |wanted: Percent| (wanted == percent(80)).then_some(&raised);
+        let first = |wanted: Threshold| (wanted == read("80")).then_some(&raised);
         assert_eq!(next_threshold(&thresholds, 79, first), 100);
         assert_eq!(next_threshold(&thresholds, 100, first), NO_THRESHOLD);
     }

@@ -256,7 +256,7 @@ impl StoredKey<'_> {
         KeyChunk { key: self.family.key_in(keys), content, expires_at_ms: self.expires_at_ms }
     }
 
-    /// The subject in `:<subject>:<metric>:<percent>:<period>:<units>`; only the subject may contain colons.
+    /// The subject in `:<subject>:<metric>:<threshold>:<period>:<units>`; only the subject may contain colons.
     fn subject_of_flag(&self) -> &[u8] {
         self.name_in_key().rsplitn(5, ':').nth(4).unwrap_or_default().as_bytes()
     }
@@ -337,7 +337,7 @@ fn hashes_of(keys: &[Vec<u8>]) -> Pipeline {
 mod tests {
     use super::*;
     use crate::types::keys::FAMILY_PREFIX;
-    use crate::types::{AlertKey, Metric, Percent, Period};
+    use crate::types::{AlertKey, Metric, Period};
 
     /// A new family that is missing here would not be copied.
     #[test]
@@ -358,8 +358,8 @@ mod tests {
     fn a_flag_names_its_subject() {
         let keys = Keys::new("usage");
         let (subject, metric) = ("a:b:".parse().expect("legal"), Metric::default());
-        let (percent, period) = (Percent::new(80).expect("legal"), Period::parse("2026-11-21T14Z").expect("legal"));
-        let key = keys.flag(&AlertKey { subject: &subject, metric: &metric, percent, period, units: 480 });
+        let (threshold, period) = ("used:480".parse().expect("legal"), Period::parse("2026-11-21T14Z").expect("legal"));
+        let key = keys.flag(&AlertKey { subject: &subject, metric: &metric, threshold, period, units: 480 });
         let family = KeyFamily::parse(&keys, &key).expect("a key of the partition");
         let stored = StoredKey { key: &key, family, placement: KeyPlacement::Flag, expires_at_ms: None };
         assert_eq!(stored.subject_of_flag(), b"a:b:");

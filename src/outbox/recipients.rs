@@ -38,7 +38,7 @@ impl Recipients {
 
 /// Whether a contact with this filter gets this alert.
 fn hears(filter: &ContactFilter, alert: &Alert, on_multiple: MultiplePolicy) -> bool {
-    let hears_higher = || alert.higher_percents.iter().any(|percent| filter.takes_threshold(*percent));
+    let hears_higher = || alert.higher_thresholds.iter().any(|higher| filter.takes_threshold(*higher));
     filter.takes(alert) && (on_multiple == MultiplePolicy::Each || !hears_higher())
 }
 
@@ -47,10 +47,10 @@ mod tests {
     use super::*;
     use crate::channels::Sample;
     use crate::contacts::resolver::ContactsSource;
-    use crate::types::{DisableReason, DisabledState, Percent, UnixMs};
+    use crate::types::{DisableReason, DisabledState, Percent, Threshold, UnixMs};
 
-    fn percents(percents: &[u16]) -> Vec<Percent> {
-        percents.iter().filter_map(|percent| Percent::new(*percent)).collect()
+    fn percents(percents: &[u16]) -> Vec<Threshold> {
+        percents.iter().filter_map(|percent| Percent::new(*percent)).map(Threshold::from).collect()
     }
 
     /// A contact with a filter for these thresholds; without any it gets all.
@@ -71,7 +71,7 @@ mod tests {
 
     fn alert(percent: u16, higher: &[u16]) -> Alert {
         let at = Percent::new(percent).expect("legal");
-        Alert { higher_percents: percents(higher), ..Sample::example().alert(at, UnixMs(1)) }
+        Alert { higher_thresholds: percents(higher), ..Sample::example().alert(at, UnixMs(1)) }
     }
 
     /// The local parts of the recipients' addresses, and whether the alert waits.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Limits, Metric, Percent};
+use crate::types::{Limits, Metric, Percent, Threshold};
 
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
@@ -15,9 +15,9 @@ use super::refuse_at::RefuseAt;
 pub struct PlanConfig {
     /// Units that a subject may use of a metric in one period of each window.
     pub limits: BTreeMap<Metric, Limits>,
-    /// Percentages of a limit at which an alert is raised.
+    /// Thresholds of a limit at which an alert is raised.
     #[serde(default = "thresholds_default")]
-    pub thresholds: Vec<Percent>,
+    pub thresholds: Vec<Threshold>,
     /// The share of a limit at which checks refuse. Alerts do not depend on it.
     #[serde(default, skip_serializing_if = "RefuseAt::is_default")]
     pub refuse_at: RefuseAt,
@@ -27,8 +27,8 @@ pub struct PlanConfig {
 }
 
 /// 80 and 100: the thresholds of a plan that names none.
-fn thresholds_default() -> Vec<Percent> {
-    [80, 100].into_iter().filter_map(Percent::new).collect()
+fn thresholds_default() -> Vec<Threshold> {
+    [80, 100].into_iter().filter_map(Percent::new).map(Threshold::from).collect()
 }
 
 /// Storage and cache of subjects' settings.

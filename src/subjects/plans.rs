@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::limiter::Limiter;
 use crate::types::text::hex;
-use crate::types::{Limits, Metric, Percent, Window};
+use crate::types::{Limits, Metric, Threshold, Window};
 
 use super::config::PlanConfig;
 use super::rates::UnsupportedRate;
@@ -19,8 +19,8 @@ pub struct Plan {
     pub name: Arc<str>,
     /// Units that a subject may use of a metric in one period of each window.
     pub limits: BTreeMap<Metric, Limits>,
-    /// Percentages at which alerts are raised, ascending.
-    pub thresholds: Vec<Percent>,
+    /// Thresholds at which alerts are raised, ascending.
+    pub thresholds: Vec<Threshold>,
     /// The share of a limit at which checks refuse. Counting ignores it.
     pub refuse_at: RefuseAt,
     /// Limiters of the check API. Counting ignores them.
@@ -80,7 +80,7 @@ impl Plans {
     }
 
     /// The thresholds at which plans raise alerts, with the windows of their limits.
-    pub fn thresholds(&self) -> BTreeSet<(Percent, Window)> {
+    pub fn thresholds(&self) -> BTreeSet<(Threshold, Window)> {
         let set = self.in_effect();
         let of_plan = |plan: &Arc<Plan>| {
             let limits = plan.limits.values().flat_map(|limits| limits.as_slice().iter().map(|limit| limit.window));
@@ -88,7 +88,7 @@ impl Plans {
             let thresholds = plan.thresholds.clone();
             windows
                 .into_iter()
-                .flat_map(move |window| thresholds.clone().into_iter().map(move |percent| (percent, window)))
+                .flat_map(move |window| thresholds.clone().into_iter().map(move |threshold| (threshold, window)))
         };
         set.by_name.values().flat_map(of_plan).collect()
     }
@@ -173,7 +173,7 @@ mod tests {
 
     fn fingerprint(limits: &str, rate: RateConfig) -> String {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
-        let thresholds = [80, 100].map(|percent| Percent::new(percent).expect("in range")).to_vec();
+        let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
         let plan = PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), rate };
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::limiter::Limiter;
-use crate::types::{BillingStart, Limits, Metric, Percent, WindowLimit};
+use crate::types::{BillingStart, Limits, Metric, Threshold, WindowLimit};
 use crate::zones::Zone;
 
 use super::plans::{Plan, Plans};
@@ -21,7 +21,7 @@ pub struct Profile {
     zone: Zone,
     billing: BillingStart,
     limits: BTreeMap<Metric, Limits>,
-    thresholds: Option<Vec<Percent>>,
+    thresholds: Option<Vec<Threshold>>,
     judged: bool,
 }
 
@@ -138,8 +138,8 @@ impl Profile {
         limits
     }
 
-    /// The percentages at which alerts are raised: the subject's own, else the plan's.
-    pub fn thresholds(&self) -> &[Percent] {
+    /// The thresholds at which alerts are raised: the subject's own, else the plan's.
+    pub fn thresholds(&self) -> &[Threshold] {
         self.thresholds.as_deref().unwrap_or(&self.plan.thresholds)
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     fn plans() -> Plans {
         let plan = |units| super::super::config::PlanConfig {
             limits: [(Metric::default(), Units::new(units).expect("in range").into())].into(),
-            thresholds: [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec(),
+            thresholds: ["80", "100"].map(|text| text.parse().expect("legal")).to_vec(),
             refuse_at: RefuseAt::default(),
             rate: super::super::rates::RateConfig::default(),
         };

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::types::billing::{BillingDayError, BillingMonthError};
 use crate::types::limits::LimitsError;
 use crate::types::locale::LocaleError;
-use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Percent, percent};
+use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Threshold, threshold};
 use crate::zones::Zone;
 
 /// A field of a subject and its value, as HGETALL returns them.
@@ -28,7 +28,7 @@ pub const LIMIT_PREFIX: &str = "limit:";
 pub const BILLING_DAY: &str = "billing_day";
 /// The field of the billing month.
 pub const BILLING_MONTH: &str = "billing_month";
-/// The field of the thresholds, `80,100`.
+/// The field of the thresholds, `80,used:5000`.
 pub const THRESHOLDS: &str = "thresholds";
 /// The field of the locale, `vi`.
 pub const LOCALE: &str = "locale";
@@ -47,7 +47,7 @@ pub struct SubjectRecord {
     /// The billing month.
     pub billing_month: Option<BillingMonth>,
     /// Thresholds that replace those of the plan, ascending.
-    pub thresholds: Option<Vec<Percent>>,
+    pub thresholds: Option<Vec<Threshold>>,
     /// The language of messages to its contacts.
     pub locale: Option<Locale>,
 }
@@ -159,8 +159,8 @@ pub fn limit_field(metric: &Metric) -> String {
     format!("{LIMIT_PREFIX}{metric}")
 }
 
-/// `80,100`, ascending.
-pub fn write_thresholds(thresholds: &[Percent]) -> String {
+/// `80,used:5000`, ascending.
+pub fn write_thresholds(thresholds: &[Threshold]) -> String {
     let mut sorted = thresholds.to_vec();
     sorted.sort_unstable();
     sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
@@ -187,19 +187,19 @@ pub fn parse_locale(value: &[u8]) -> Result<Locale, String> {
     text(value)?.parse().map_err(|error: LocaleError| error.to_string())
 }
 
-/// Parses `80,100`: distinct percentages in any order, at most [`percent::THRESHOLDS_MAX`], with optional spaces.
-/// Returns them ascending.
+/// Parses `80,used:5000`: distinct thresholds in any order, at most [`threshold::THRESHOLDS_MAX`], with optional
+/// spaces. Returns them ascending.
 ///
 /// # Errors
 ///
 /// A sentence with the wrong part and the allowed values.
-pub fn parse_thresholds(text: &str) -> Result<Vec<Percent>, String> {
+pub fn parse_thresholds(text: &str) -> Result<Vec<Threshold>, String> {
     let mut thresholds = Vec::new();
     for part in text.split(',').map(str::trim) {
-        let percent: Percent = part.parse().map_err(|error| format!("{part:?}: {error}, separated by commas"))?;
-        thresholds.push(percent);
+        let threshold: Threshold = part.parse().map_err(|error| format!("{part:?}: {error}, separated by commas"))?;
+        thresholds.push(threshold);
     }
-    percent::ascending(thresholds).map_err(|error| error.to_string())
+    threshold::ascending(thresholds).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -240,8 +240,9 @@ mod tests {
 
     /// Duplicate, empty and excessive thresholds are refused here as in a plan.
     #[test]
-    fn thresholds_are_distinct_percentages() {
-        for bad in ["", "0", "1001", "80,80", "80,", "eighty", "80;100", "-5", "8e1"] {
+    fn thresholds_are_distinct() {
+        for bad in ["", "0", "1001", "80,80", "80,", "eighty", "80;100", "-5", "8e1", "used:0", "left:5", "remaining:"]
+        {
             assert_eq!(parse(&[("thresholds", bad)]).errors.len(), 1, "{bad:?}");
         }
         let many = |last| (1..=last).map(|n: u16| n.to_string()).collect::<Vec<_>>().join(",");
@@ -255,14 +256,14 @@ mod tests {
         #[test]
         fn fields_round_trip(plan in proptest::option::of("[a-z]{1,9}"), limit in 1..=crate::types::units::UNITS_MAX,
                              window in 0..Window::ALL.len(), day in 1..=31_u8, month in 1..=12_u8,
-                             percents in proptest::collection::btree_set(1_u16..=1000, 1..6)) {
+                             units in proptest::collection::btree_set(1..=1000_u64, 1..6)) {
             let record = SubjectRecord {
                 plan,
                 timezone: Some("Asia/Ho_Chi_Minh".to_owned()),
                 limits: [(Metric::default(), format!("{limit}/{}", Window::ALL[window]).parse().expect("in range"))].into(),
                 billing_day: BillingDay::new(day),
                 billing_month: BillingMonth::new(month),
-                thresholds: Some(percents.into_iter().filter_map(Percent::new).collect()),
+                thresholds: Some(units.iter().map(|n| n.to_string()).chain(units.iter().map(|n| format!("remaining:{n}"))).map(|text| text.parse().expect("legal")).collect()),
                 locale: Locale::parse("vi-VN").ok(),
             };
             let parsed = SubjectRecord::parse(record.to_fields());

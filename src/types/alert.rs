@@ -1,13 +1,13 @@
-//! An alert: a threshold was reached. At most one per subject, metric, period, percentage and threshold units.
+//! An alert: a threshold was reached. At most one per subject, metric, period, threshold and threshold units.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 
 use super::text::hex;
 use super::text_form::text_id;
 use super::timestamp::{Rfc3339, rfc3339};
-use super::{DeploymentId, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
+use super::{AlertThreshold, DeploymentId, Metric, Percent, Period, StreamId, Subject, Threshold, UnixMs, Window};
 
 text_id! {
     /// An alert's id: `alert_` and 32 hex digits, always the same for the same alert. Has no dot, because Standard
@@ -24,9 +24,9 @@ pub struct AlertKey<'a> {
     pub metric: &'a Metric,
     /// The period.
     pub period: Period,
-    /// The threshold, percent of the limit.
-    pub percent: Percent,
-    /// The threshold in units, computed from the limit in force: a higher limit makes another alert.
+    /// The threshold.
+    pub threshold: Threshold,
+    /// The count that reaches it, computed from the limit in force: a higher limit makes another alert.
     pub units: u64,
 }
 
@@ -35,10 +35,10 @@ impl AlertId {
     ///
     /// SHA-256 over the length-prefixed parts, so that different parts never form the same hash input.
     pub fn derive(instance: &DeploymentId, key: &AlertKey<'_>) -> Self {
-        let AlertKey { subject, metric, period, percent, units } = *key;
+        let AlertKey { subject, metric, period, threshold, units } = *key;
         let (window, period) = (period.window().as_str(), period.to_string());
-        let (percent, units) = (percent.to_string(), units.to_string());
-        let parts = [instance.as_str(), subject.as_str(), metric.as_str(), window, &period, &percent, &units];
+        let (threshold, units) = (threshold.to_string(), units.to_string());
+        let parts = [instance.as_str(), subject.as_str(), metric.as_str(), window, &period, &threshold, &units];
         Self(format!("alert_{}", digest_of(&parts)))
     }
 }
@@ -68,9 +68,12 @@ pub struct Alert {
     pub window: Window,
     /// The period.
     pub period: Period,
-    /// The reached threshold, percent of the limit.
-    pub threshold_percent: Percent,
-    /// The threshold in units. A higher limit lets the percentage be raised again in one period, at more units.
+    /// The reached threshold. JSON has it as `threshold`, and a percentage also as `threshold_percent`.
+    #[serde(flatten, with = "threshold_members")]
+    #[schemars(with = "ThresholdMembers")]
+    pub threshold: Threshold,
+    /// The count that reaches the threshold, units. A higher limit lets a percentage, and what remains, be raised again
+    /// in one period, at more units.
     pub threshold_units: u64,
     /// The limit in force, units per period.
     #[schemars(range(min = 1))]
@@ -93,12 +96,41 @@ pub struct Alert {
     #[serde(rename = "raised_at", with = "rfc3339")]
     #[schemars(with = "Rfc3339")]
     pub raised_at_ms: UnixMs,
-    /// The higher thresholds that the same commit reached, percent, ascending.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub higher_percents: Vec<Percent>,
+    /// The higher thresholds that the same commit reached, in the order of their counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", alias = "higher_percents")]
+    pub higher_thresholds: Vec<Threshold>,
 }
 
-/// The newest alert of one percentage in a period, with the earlier ones: the content of the record of raised alerts.
+/// The members of an alert's JSON that name its threshold.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+struct ThresholdMembers {
+    /// The reached threshold, percent of the limit; left out if it is in units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    threshold_percent: Option<Percent>,
+    /// The reached threshold.
+    // Alerts of an older daemon lack it and have a percentage.
+    #[schemars(with = "AlertThreshold")]
+    threshold: Option<AlertThreshold>,
+}
+
+/// Serde for [`Alert::threshold`].
+mod threshold_members {
+    use super::{AlertThreshold, Deserialize, Deserializer, Serialize, Serializer, Threshold, ThresholdMembers, de};
+
+    pub(super) fn serialize<S: Serializer>(threshold: &Threshold, serializer: S) -> Result<S::Ok, S::Error> {
+        let threshold_percent = threshold.percent();
+        let threshold = Some(AlertThreshold::from(*threshold));
+        ThresholdMembers { threshold_percent, threshold }.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Threshold, D::Error> {
+        let ThresholdMembers { threshold_percent, threshold } = ThresholdMembers::deserialize(deserializer)?;
+        let threshold = threshold.map(Threshold::from).or_else(|| threshold_percent.map(Threshold::from));
+        threshold.ok_or_else(|| de::Error::missing_field("threshold"))
+    }
+}
+
+/// The newest alert of one threshold in a period, with the earlier ones: the content of the record of raised alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaisedRecord {
     /// The newest alert.
@@ -130,8 +162,20 @@ impl Alert {
             subject: &self.subject,
             metric: &self.metric,
             period: self.period,
-            percent: self.threshold_percent,
+            threshold: self.threshold,
             units: self.threshold_units,
+        }
+    }
+
+    /// The percentage of the limit at which the threshold is: a percentage itself, and for a threshold in units the
+    /// share of its count, rounded down.
+    pub fn threshold_share(&self) -> u64 {
+        match self.threshold {
+            Threshold::Percent(percent) => percent.get().into(),
+            Threshold::Used(_) | Threshold::Remaining(_) => {
+                let share = u128::from(self.threshold_units) * 100 / u128::from(self.limit.max(1));
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
         }
     }
 
@@ -152,8 +196,8 @@ mod tests {
     use super::*;
 
     fn key<'a>(subject: &'a Subject, metric: &'a Metric) -> AlertKey<'a> {
-        let (period, percent) = (Period::parse("2026-11-21").expect("legal"), Percent::new(80).expect("legal"));
-        AlertKey { subject, metric, period, percent, units: 4000 }
+        let (period, threshold) = (Period::parse("2026-11-21").expect("legal"), "80".parse().expect("legal"));
+        AlertKey { subject, metric, period, threshold, units: 4000 }
     }
 
     /// Receivers deduplicate by this id forever, so its value is part of the contract: SHA-256 over the length-prefixed

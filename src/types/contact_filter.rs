@@ -1,6 +1,6 @@
 //! Which alerts a contact receives.
 
-use super::{Alert, Metric, Percent};
+use super::{Alert, Metric, Threshold};
 
 /// The word that means every threshold or metric.
 pub(crate) const ALL: &str = "all";
@@ -8,8 +8,8 @@ pub(crate) const ALL: &str = "all";
 /// The alerts that a contact receives: those at these thresholds, of these metrics. An empty filter accepts all alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContactFilter {
-    /// Percentages of a limit, ascending; empty for all.
-    pub thresholds: Vec<Percent>,
+    /// Thresholds, ascending; empty for all.
+    pub thresholds: Vec<Threshold>,
     /// Metrics, in order; empty for all.
     pub metrics: Vec<Metric>,
 }
@@ -27,22 +27,22 @@ pub enum ContactFilterError {
 
 impl ContactFilter {
     /// A filter with these lists; `None` means all.
-    pub fn new(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<Self, ContactFilterError> {
+    pub fn new(thresholds: Option<Vec<Threshold>>, metrics: Option<Vec<Metric>>) -> Result<Self, ContactFilterError> {
         Ok(Self { thresholds: in_order("thresholds", thresholds)?, metrics: in_order("metrics", metrics)? })
     }
 
     /// Whether the filter accepts alerts at this threshold.
-    pub fn takes_threshold(&self, threshold: Percent) -> bool {
+    pub fn takes_threshold(&self, threshold: Threshold) -> bool {
         self.thresholds.is_empty() || self.thresholds.contains(&threshold)
     }
 
     /// Whether the filter accepts this alert.
     pub fn takes(&self, alert: &Alert) -> bool {
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(&alert.metric);
-        takes_metric && self.takes_threshold(alert.threshold_percent)
+        takes_metric && self.takes_threshold(alert.threshold)
     }
 
-    /// `all`, or a text such as `80,100 of requests`.
+    /// `all`, or a text such as `80,used:5000 of requests`.
     pub fn summary(&self) -> String {
         let Self { thresholds, metrics } = self;
         let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
@@ -68,14 +68,16 @@ mod tests {
     /// An empty list could mean all alerts or none, and a wrong guess would cost an alert.
     #[test]
     fn an_empty_list_and_a_repetition_are_refused() {
-        let percent = |percent| Percent::new(percent).expect("legal");
+        let read = |text: &str| text.parse::<Threshold>().expect("legal");
         let empty = ContactFilter::new(Some(Vec::new()), None).expect_err("empty").to_string();
         assert_eq!(empty, "thresholds is an empty list: leave it out for all");
-        let twice = ContactFilter::new(Some(vec![percent(80), percent(80)]), None).expect_err("twice").to_string();
-        assert_eq!(twice, "thresholds names 80 twice");
-        let filter = ContactFilter::new(Some(vec![percent(100), percent(80)]), None).expect("legal");
-        assert_eq!(filter.thresholds, [percent(80), percent(100)]);
-        assert!(filter.takes_threshold(percent(80)) && !filter.takes_threshold(percent(90)));
-        assert!(ContactFilter::default().takes_threshold(percent(90)));
+        let twice =
+            ContactFilter::new(Some(vec![read("used:5"), read("used:5")]), None).expect_err("twice").to_string();
+        assert_eq!(twice, "thresholds names used:5 twice");
+        let filter = ContactFilter::new(Some(vec![read("remaining:80"), read("80")]), None).expect("legal");
+        assert_eq!(filter.thresholds, [read("80"), read("remaining:80")]);
+        assert!(filter.takes_threshold(read("80")) && !filter.takes_threshold(read("used:80")));
+        assert_eq!(filter.summary(), "80,remaining:80");
+        assert!(ContactFilter::default().takes_threshold(read("90")));
     }
 }

@@ -5,14 +5,14 @@
 //!
 //! docs/redis-keys.md lists the content and the lifetime of each key.
 //!
-//! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.
+//! Metric, threshold, period, units and bucket hold no colon, so a subject with colons can't collide with another.
 
 use std::sync::Arc;
 
 use super::alert::AlertKey;
 pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
-use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Percent, Period, Subject};
+use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Period, Subject, Threshold};
 
 /// Default prefix of the keys of subjects (setting `subjects.prefix`).
 pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
@@ -25,6 +25,11 @@ pub const DAEMONS: &str = "quota_daemons";
 
 /// The consumer group that shows our progress to tools such as XINFO GROUPS and KEDA.
 pub const GROUP: &str = "quotabell";
+
+/// `80`, `used5000` or `remaining1000`: the text of a threshold without its colon, which separates the parts of a key.
+fn threshold_in_key(threshold: Threshold) -> String {
+    threshold.to_string().replace(':', "")
+}
 
 /// The channel that stream readers subscribe to at the server process with this run id. Nobody publishes there;
 /// `RawConnection::subscribe` and `commit.lua` explain it.
@@ -111,9 +116,9 @@ impl Keys {
         format!("quota_raised:{}:{metric}:{}:{bucket:02x}", self.tag, period.into())
     }
 
-    /// The field of [`Keys::raised`] that holds one subject's alert: `<percent>:<subject>`.
-    pub fn raised_field(percent: Percent, subject: &Subject) -> String {
-        format!("{percent}:{subject}")
+    /// The field of [`Keys::raised`] that holds one subject's alert: `<threshold>:<subject>`.
+    pub fn raised_field(threshold: Threshold, subject: &Subject) -> String {
+        format!("{}:{subject}", threshold_in_key(threshold))
     }
 
     /// `quota_metrics:{tag}:<period>`.
@@ -121,14 +126,14 @@ impl Keys {
         format!("quota_metrics:{}:{}", self.tag, period.into())
     }
 
-    /// `quota_alert:{tag}:<subject>:<metric>:<percent>:<period>:<units>`: the flag.
+    /// `quota_alert:{tag}:<subject>:<metric>:<threshold>:<period>:<units>`: the flag.
     pub fn flag(&self, alert: &AlertKey<'_>) -> String {
-        let AlertKey { subject, metric, period, percent, units } = alert;
+        let AlertKey { subject, metric, period, threshold, units } = alert;
         let [before, between] = self.flag_parts(subject, metric, *period);
-        format!("{before}{percent}{between}{units}")
+        format!("{before}{}{between}{units}", threshold_in_key(*threshold))
     }
 
-    /// The parts of a flag before the percentage, and between the percentage and the units, for scripts that read these
+    /// The parts of a flag before the threshold, and between the threshold and the units, for scripts that read these
     /// two from Redis.
     pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
         [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
@@ -241,9 +246,12 @@ mod tests {
         let period = Period::parse("2026-11-21T14Z").expect("legal");
         let metric = Metric::default();
         assert_eq!(keys.usage(&metric, period, 10), "quota_usage:{usage}:requests:2026-11-21T14Z:0a");
-        let percent = Percent::new(80).expect("legal");
-        let alert = AlertKey { subject: &alice, metric: &metric, period, percent, units: 480 };
-        assert_eq!(keys.flag(&alert), "quota_alert:{usage}:alice:requests:80:2026-11-21T14Z:480");
+        for (threshold, in_key) in [("80", "80"), ("used:480", "used480"), ("remaining:120", "remaining120")] {
+            let threshold = threshold.parse().expect("legal");
+            let alert = AlertKey { subject: &alice, metric: &metric, period, threshold, units: 480 };
+            assert_eq!(keys.flag(&alert), format!("quota_alert:{{usage}}:alice:requests:{in_key}:2026-11-21T14Z:480"));
+            assert_eq!(Keys::raised_field(threshold, &alice), format!("{in_key}:alice"));
+        }
         assert_eq!(keys.cap(Channel::Email, None), "quota_cap:{usage}:email");
         assert_eq!(
             keys.cap(Channel::Webhook, Some("https://b.test:8443")),
@@ -268,11 +276,11 @@ mod tests {
             prop_assume!((&a, &m) != (&b, &n));
             let keys = Keys::new("usage");
             let period = Period::parse("2026-11-21").expect("legal");
-            let percent = Percent::new(80).expect("legal");
+            let threshold = "used:480".parse().expect("legal");
             let flag = |subject: &str, metric: &str| {
                 let subject = Subject::parse(subject.as_bytes()).expect("legal");
                 let metric = Metric::parse(metric.as_bytes()).expect("legal");
-                keys.flag(&AlertKey { subject: &subject, metric: &metric, period, percent, units: 480 })
+                keys.flag(&AlertKey { subject: &subject, metric: &metric, period, threshold, units: 480 })
             };
             prop_assert_ne!(flag(&a, &m), flag(&b, &n));
         }

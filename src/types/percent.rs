@@ -1,28 +1,23 @@
-//! Thresholds: percentages of a limit at which an alert is raised.
+//! Percentages of a limit.
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::text_form::{display_as_inner, inline_schema};
 use super::units::{Units, read_whole_number};
 
-/// The largest threshold: ten times the limit.
+/// The largest percentage: ten times the limit.
 pub const PERCENT_MAX: u16 = 1000;
 
-/// Maximum number of thresholds of a plan or a subject. One event may reach all of them in each of seven windows, and
-/// one commit raises them all: 700 alerts block the server for 10 ms, 4,000 for half a second (measured; each alert
-/// names those above it).
-pub const THRESHOLDS_MAX: usize = 100;
-
-/// A threshold as a percentage of a limit: 1 to 1000.
+/// A percentage of a limit: 1 to 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Percent(u16);
 
 inline_schema!(Percent, { "type": "integer", "minimum": 1, "maximum": PERCENT_MAX });
 display_as_inner!(Percent);
 
-/// The number is not a threshold.
+/// The number is not a percentage of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a threshold must be a whole number of percent, 1 to {PERCENT_MAX}")]
+#[error("must be a whole number of percent, 1 to {PERCENT_MAX}")]
 pub struct PercentError;
 
 impl Percent {
@@ -36,39 +31,13 @@ impl Percent {
         self.0
     }
 
-    /// The smallest count that reaches this threshold of `limit`: ceil(limit x percent / 100).
+    /// The smallest count that reaches this percentage of `limit`: ceil(limit x percent / 100).
     ///
     /// Computed in u128, because doubles are off by one unit for limits above 4e15. May exceed 2^53 - 1 for percentages
     /// above 100; such a threshold can't be reached, and the caller omits it.
     pub fn threshold_units(self, limit: Units) -> u128 {
         (u128::from(limit.get()) * u128::from(self.0)).div_ceil(100)
     }
-}
-
-/// Why a list of thresholds is invalid.
-#[expect(missing_docs, reason = "the messages say it")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ThresholdsError {
-    #[error("{0} is listed twice")]
-    Doubled(Percent),
-    #[error("{0} thresholds are too many, at most {THRESHOLDS_MAX} are allowed")]
-    TooMany(usize),
-}
-
-/// Sorts the thresholds of a plan or a subject.
-///
-/// # Errors
-///
-/// A duplicate, or more than [`THRESHOLDS_MAX`].
-pub fn ascending(mut thresholds: Vec<Percent>) -> Result<Vec<Percent>, ThresholdsError> {
-    thresholds.sort_unstable();
-    if let Some(pair) = thresholds.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(ThresholdsError::Doubled(pair[0]));
-    }
-    if thresholds.len() > THRESHOLDS_MAX {
-        return Err(ThresholdsError::TooMany(thresholds.len()));
-    }
-    Ok(thresholds)
 }
 
 impl TryFrom<u64> for Percent {

@@ -13,7 +13,7 @@ use crate::redis_client::Partition;
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
-use crate::types::{BillingDay, BillingMonth, BillingStart, Limits, Locale, Metric, Mute, Percent, Subject, UnixMs};
+use crate::types::{BillingDay, BillingMonth, BillingStart, Limits, Locale, Metric, Mute, Subject, Threshold, UnixMs};
 use crate::zones::Zone;
 
 /// Reads the hash of a subject; no fields where nothing is set.
@@ -37,8 +37,8 @@ pub struct SubjectView {
     pub billing_month: Option<BillingMonth>,
     /// Those of a metric replace all that the plan has for it. A number is a limit a day.
     pub limits: BTreeMap<Metric, Limits>,
-    /// Percentages that replace the plan's, ascending.
-    pub thresholds: Option<Vec<Percent>>,
+    /// Thresholds that replace the plan's, ascending.
+    pub thresholds: Option<Vec<Threshold>>,
     /// A language tag (BCP 47): the language of its mails.
     pub locale: Option<Locale>,
     pub contacts: Vec<Contact>,

@@ -18,7 +18,7 @@ use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use quotabell::types::{
     Alert, Channel, ContactId, DailyDigest, DeadDelivery, DeliveryId, DisableReason, DisabledNotice, DisabledState,
-    OutcomeClass, Percent, Secret, Subject, UnixMs,
+    OutcomeClass, Percent, Secret, Subject, Threshold, UnixMs,
 };
 
 const ROUTING_KEY: &str = "R0123456789abcdefghijklmnopqrstu";
@@ -174,6 +174,15 @@ fn sentences_name_the_window() {
             let card = body(&MessageFormat::Teams, &alert, AlertPurpose::Alert);
             let shown = &card["attachments"][0]["content"]["fallbackText"];
             read.add(format!("{percent}% of {limit}"), shown.as_str().expect("text"));
+        }
+    }
+    for threshold in ["used:100", "remaining:50", "used:5000"] {
+        for limit in ["5000/day", "100000/total"] {
+            let sample = Sample { limit: limit.parse().expect("a limit"), ..Sample::example() };
+            let threshold: Threshold = threshold.parse().expect("legal");
+            let card = body(&MessageFormat::Teams, &sample.alert(threshold, SAMPLE_AT), AlertPurpose::Alert);
+            let shown = &card["attachments"][0]["content"]["fallbackText"];
+            read.add(format!("{threshold} of {limit}"), shown.as_str().expect("text"));
         }
     }
     insta::assert_snapshot!("sentences", read);

@@ -9,7 +9,7 @@ use quotabell::channels::{AlertPurpose, ChannelSettings, Content, DnsConfig, Pre
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, UnixMs, WindowLimit};
+use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, Threshold, UnixMs, WindowLimit};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
@@ -22,7 +22,7 @@ fn exceeded() -> Alert {
     Alert {
         subject: Subject::parse("Ngọc & <Sons>".as_bytes()).expect("legal"),
         metric: Metric::parse(b"tokens.input").expect("legal"),
-        threshold_percent: Percent::new(100).expect("legal"),
+        threshold: "100".parse().expect("legal"),
         limit: 1_000_000,
         used: 1_234_567,
         plan: "pro".to_owned(),
@@ -50,8 +50,9 @@ fn parts(mail: &Rendered) -> Table {
 fn the_webhook_body_is_the_documented_one() {
     let json = standard_body(&alert(), AlertPurpose::Alert);
     let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
- "data":{"subject":"alice","metric":"requests","window":"day","period":"2026-11-21","threshold_percent":80,"used":4000,
-         "limit":5000,"used_percent":80.0,"plan":"free","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
+ "data":{"subject":"alice","metric":"requests","window":"day","period":"2026-11-21","threshold_percent":80,
+         "threshold":{"kind":"percent","percent":80},"used":4000,"limit":5000,"used_percent":80.0,"plan":"free",
+         "timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
     assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
     let bodies = [
         ("exceeded", standard_body(&exceeded(), AlertPurpose::Alert)),
@@ -110,10 +111,47 @@ fn every_window_reads_well() {
 /// "Exceeded" would be wrong at exactly the limit.
 #[test]
 fn a_quota_used_up_exactly_is_not_called_exceeded() {
-    let full = Alert { used: 5000, threshold_percent: Percent::new(100).expect("legal"), ..alert() };
+    let full = Alert { used: 5000, threshold: "100".parse().expect("legal"), ..alert() };
     let mail = render(&full, AlertPurpose::Alert);
     insta::assert_snapshot!("used_up", Table::from_iter([("subject", &mail.subject_line), ("text", &mail.text)]));
     assert!(!mail.text.contains("exceeded") && !mail.html.contains("xceeded"));
+}
+
+/// An alert at a threshold in units, of a limit of 20,000.
+fn in_units(threshold: &str, window: &str) -> Alert {
+    let limit: WindowLimit = format!("20000/{window}").parse().expect("a limit");
+    let threshold: Threshold = threshold.parse().expect("legal");
+    let zone = "Asia/Ho_Chi_Minh".parse().expect("a zone");
+    Sample { limit, zone, ..Sample::for_subject(Subject::parse(b"alice").expect("legal")) }.alert(threshold, SAMPLE_AT)
+}
+
+/// A customer who buys units thinks in units: a percentage would have to be translated.
+#[test]
+fn thresholds_in_units_read_well_in_both_languages() {
+    let (templates, locale) = (Templates::embedded(), Locale::parse("vi").expect("a tag"));
+    let mut read = Table::default();
+    for (name, alert) in [
+        ("used", Alert { used: 5_003, ..in_units("used:5000", "day") }),
+        ("remaining of a week", in_units("remaining:1000", "week")),
+        ("remaining of a total", Alert { used: 19_040, ..in_units("remaining:1000", "total") }),
+        ("used up", in_units("used:20000", "day")),
+        ("more than allowed", in_units("used:25000", "day")),
+    ] {
+        for (language, locale) in [("en", None), ("vi", Some(&locale))] {
+            let mail = templates.render(&alert, AlertPurpose::Alert, locale).expect("renders");
+            read.add(format!("{name}, {language}: subject"), &mail.subject_line);
+            read.add(format!("{name}, {language}: text"), &mail.text);
+            let html = mail.html.lines().filter(|line| line.contains("<title>") || line.contains("<h1"));
+            let rows = mail.html.lines().filter(|line| line.contains("<td align") || line.contains("<th scope"));
+            let shown = html.chain(rows).map(|line| {
+                let text = line.split('>').nth(1).unwrap_or_default();
+                text.split('<').next().unwrap_or_default().trim().to_owned()
+            });
+            read.add(format!("{name}, {language}: html, in part"), shown.collect::<Vec<_>>().join("\n"));
+        }
+        read.add(format!("{name}: webhook"), standard_body(&alert, AlertPurpose::Alert));
+    }
+    insta::assert_snapshot!("units", read);
 }
 
 /// A customer in Vietnam reads numbers, dates and states in the local form; and an email must not describe one alert

@@ -289,12 +289,29 @@ fn a_threshold_that_no_plan_has_is_warned_of() {
     let contacts = r#"[{"channel":"email","address":"a@b.test","thresholds":[85,100],"plans":["free"]}]"#;
     let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__OPERATOR__CONTACTS", contacts).run();
     assert_eq!(checked.code, 0, "{}", checked.stderr);
-    assert!(checked.stderr.contains("hears 85 %, a threshold that no plan has"), "{}", checked.stderr);
+    assert!(checked.stderr.contains("hears 85%, a threshold that no plan has"), "{}", checked.stderr);
     assert!(
-        !checked.stderr.contains("hears 100 %") && checked.stdout.contains("plans = [\"free\"]"),
+        !checked.stderr.contains("hears 100%") && checked.stdout.contains("plans = [\"free\"]"),
         "{}",
         checked.stdout
     );
+}
+
+/// An operator who lowers a limit must learn that customers are no longer warned before its end.
+#[test]
+fn a_threshold_that_no_limit_of_its_plan_lets_come_due_is_warned_of() {
+    let checked = |thresholds: &str| {
+        let limits = r#"{"requests":["1000/hour","5000/day"]}"#;
+        let command = quotabell(["check-config", "--offline"]).env("QUOTABELL__PLANS__FREE__LIMITS", limits);
+        let checked = command.env("QUOTABELL__PLANS__FREE__THRESHOLDS", thresholds).run();
+        assert_eq!(checked.code, 0, "{}", checked.stderr);
+        checked.stderr
+    };
+    let warned = checked(r#"[80,"remaining:5000","used:90000"]"#);
+    let said = "plans.free.thresholds: remaining:5000 is never due, no limit of the plan is higher";
+    assert!(warned.contains(said) && !warned.contains("used:90000"), "{warned}");
+    // The hourly limit is lower, and the daily limit is not.
+    assert!(!checked(r#"[80,"remaining:4999"]"#).contains("never due"));
 }
 
 /// Other programs use HTTPS_PROXY, so an operator could search for days why webhooks do not. The password of that proxy

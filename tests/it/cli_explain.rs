@@ -19,7 +19,7 @@ use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, a
 use quotabell::redis_client::Partitions;
 use quotabell::types::{
     Alert, Channel, ConsentId, Day, DeliveryId, DisableReason, DisabledNotice, DisabledState, Keys, Mute, Notification,
-    Outcome, OutcomeClass, PartitionNumber, Percent, RaisedRecord, UnixMs, VerificationRequest,
+    Outcome, OutcomeClass, PartitionNumber, RaisedRecord, UnixMs, VerificationRequest,
 };
 use quotabell_throttle::{Rate, SlidingWindow};
 use serde_json::json;
@@ -376,7 +376,7 @@ async fn alerts_of_a_subject_name_their_limit_in_the_order_of_time() {
     let (keys, bucket) = (&outbox.keys, quotabell::types::keys::bucket("alice"));
     let of = &both.alert;
     let hash = keys.raised(&of.metric, of.period, bucket);
-    let field = quotabell::types::Keys::raised_field(of.threshold_percent, &of.subject);
+    let field = quotabell::types::Keys::raised_field(of.threshold, &of.subject);
     let json = serde_json::to_string(&both).expect("JSON");
     let () = outbox.run("HSET", &[hash.as_str(), &field, &json]).await;
     let told = run(&outbox.server, "explain alice").expect_done();
@@ -423,7 +423,7 @@ async fn what_each_contact_hears_is_told() {
     let outbox = Outbox::start();
     let (alice, raised) = (subject("alice"), alert(&subject("alice"), 80));
     let mut late = email("late");
-    late.filter.thresholds = vec![Percent::new(100).expect("legal")];
+    late.filter.thresholds = vec!["100".parse().expect("legal")];
     outbox.set_contacts(&alice, &stored(std::slice::from_ref(&late))).await;
     outbox.fan_out_new(&raised, &[webhook("copy")]).await;
     record(&outbox.client, &raised).await;

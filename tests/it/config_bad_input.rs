@@ -49,6 +49,14 @@ wrong_files! {
     threshold_0_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [0]\n";
     /// One alert per threshold and day.
     a_doubled_threshold_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [\n  80,\n  80,\n]\n";
+    /// Every period would begin with an alert.
+    used_0_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [80, \"used:0\"]\n";
+    /// A word that is not known would be a threshold that is never reached.
+    left_5_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [\"left:5\"]\n";
+    /// A doubled threshold in units is a mistake like a doubled percentage.
+    a_doubled_threshold_in_units_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [\"used:5\", \"used:5\"]\n";
+    /// Beyond the largest count no alert would be due.
+    remaining_beyond_every_count_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [\"remaining:9007199254740992\"]\n";
     /// More than ten times the limit.
     threshold_1001_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [80, 1001]\n";
     /// What one event raises is committed at once, and holds the server meanwhile.

@@ -14,7 +14,7 @@ use crate::support::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, 
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
 use quotabell::outbox::{ActionReply, DeliveryAction, act};
-use quotabell::types::{AlertId, AlertKey, DeliveryId, DeploymentId, Percent};
+use quotabell::types::{AlertId, AlertKey, DeliveryId, DeploymentId};
 use quotabell::views::DeliveryDetailView;
 use quotabell::views::deliveries::show;
 use tokio_util::sync::CancellationToken;
@@ -78,8 +78,8 @@ impl DeliverySetting {
         let text = |field: &str| body["data"][field].as_str().expect("text").to_owned();
         let instance: String = self.outbox.run("HGET", &[&self.outbox.keys.checkpoint(), "instance"]).await;
         let (subject, metric) = (subject(&text("subject")), text("metric").parse().expect("legal"));
-        let (percent, period) = (Percent::new(80).expect("legal"), text("period").parse().expect("a period"));
-        let key = AlertKey { subject: &subject, metric: &metric, period, percent, units: 80 };
+        let (threshold, period) = ("80".parse().expect("legal"), text("period").parse().expect("a period"));
+        let key = AlertKey { subject: &subject, metric: &metric, period, threshold, units: 80 };
         AlertId::derive(&DeploymentId::from_stored(&instance), &key)
     }
 

@@ -7,7 +7,7 @@ use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::outbox::{pause, read_pause, resume, totals};
 use quotabell::redis_client::{Partition, RedisClient};
 use quotabell::types::keys::bucket;
-use quotabell::types::{AlertKey, Day, Metric, Percent, Subject};
+use quotabell::types::{AlertKey, Day, Metric, Subject};
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::eventually::eventually;
@@ -54,9 +54,9 @@ pub(crate) async fn is_balanced(streams: &Streams) {
 /// The remaining lifetime of the 80 % flag, ms.
 async fn flag_left(streams: &Streams, subject: &str) -> i64 {
     let subject: Subject = subject.parse().expect("legal");
-    let (metric, percent) = (Metric::default(), Percent::new(80).expect("legal"));
+    let (metric, threshold) = (Metric::default(), "80".parse().expect("legal"));
     let key =
-        AlertKey { subject: &subject, metric: &metric, period: streams.day().into(), percent, units: LIMIT * 4 / 5 };
+        AlertKey { subject: &subject, metric: &metric, period: streams.day().into(), threshold, units: LIMIT * 4 / 5 };
     let Partition { client, keys } = streams.partitions.partition_of(&subject);
     client.query(redis::cmd("PTTL").arg(keys.flag(&key))).await.expect("a time to live")
 }

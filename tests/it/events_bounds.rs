@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::partition::{Partition, WorkerSettings};
-use quotabell::types::percent::THRESHOLDS_MAX;
-use quotabell::types::{Alert, Day, StreamId};
+use quotabell::types::threshold::THRESHOLDS_MAX;
+use quotabell::types::{Day, StreamId};
 
 /// An alert costs the server as much as many counters: 2,000 subjects that crossed both thresholds in one backlog used
 /// to block it for 90 ms. The first commit may cost as much as 8,000 counters, so it has 200 alerts; later ones have up
@@ -30,10 +30,8 @@ async fn alerts_of_a_backlog_are_raised_in_several_commits() {
     assert!(commits.values().next().is_some_and(|first| *first <= FIRST_MAX), "{commits:?}");
     assert!(commits.values().all(|alerts| *alerts <= MAX), "{commits:?}");
     assert!(commits.len() >= 2 * SUBJECTS / MAX, "{commits:?}");
-    let raised: BTreeSet<(&str, u16)> = told
-        .iter()
-        .map(|Alert { subject, threshold_percent, .. }| (subject.as_str(), threshold_percent.get()))
-        .collect();
+    let raised: BTreeSet<(&str, u64)> =
+        told.iter().map(|alert| (alert.subject.as_str(), alert.threshold_share())).collect();
     assert_eq!((told.len(), raised.len()), (2 * SUBJECTS, 2 * SUBJECTS));
 }
 
@@ -50,8 +48,7 @@ async fn one_event_reaches_as_many_thresholds_as_there_may_be() {
     partition.caught_up().await;
     for _ in 0..2 {
         let told = partition.facts().await;
-        let raised: BTreeSet<_> =
-            told.iter().map(|alert| (alert.window.to_string(), alert.threshold_percent)).collect();
+        let raised: BTreeSet<_> = told.iter().map(|alert| (alert.window.to_string(), alert.threshold)).collect();
         assert_eq!((told.len(), raised.len()), (4 * THRESHOLDS_MAX, 4 * THRESHOLDS_MAX));
         let entries: BTreeSet<StreamId> = told.iter().map(|alert| alert.last_entry).collect();
         assert_eq!(entries.len(), 1, "one event raised them all");

@@ -36,3 +36,28 @@ async fn a_counter_that_was_removed_begins_at_zero() {
     assert_eq!(partition.raised("alice").await, [(80, 4000), (80, 4000)], "told again, since nothing was used");
     assert_eq!(partition.raised(&names[1]).await, [(80, 4000), (100, 5000)]);
 }
+
+/// A flag that stays after an erasure names its subject, and prevents the alert of the next customer with that name.
+#[tokio::test]
+async fn flags_of_every_kind_of_threshold_are_removed() {
+    let partition = Partition::with_worker().await;
+    let add = async |units: &str| {
+        partition.add_at_once(&[&["subject", "80:alice", "units", units]]).await;
+        partition.caught_up().await;
+    };
+    partition.set("80:alice", &["thresholds", "80,used:4000,remaining:1000"]).await;
+    add("4000").await;
+    partition.set("80:alice", &["limit:requests", "10000"]).await;
+    add("5000").await;
+    // The second alert of two thresholds keeps the first one in its record.
+    assert_eq!(partition.raised("80:alice").await, [(80, 4000), (80, 4000), (80, 4000), (80, 8000), (90, 9000)]);
+    let flags = async || partition.run::<Vec<String>>(&["KEYS", "quota_alert:*:80:alice:*"]).await;
+    assert_eq!(flags().await.len(), 5, "{:?}", flags().await);
+    let of = quotabell::redis_client::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
+    let periods = kept_periods(partition.now().await);
+    let counters = query::metrics_of(&of.client, &of.keys, &periods).await.expect("redis answers");
+    let alice = Subject::parse(b"80:alice").expect("legal");
+    let forgotten = forget::counts(&of, &alice, counters).await.expect("redis answers");
+    assert_eq!((forgotten.counters, forgotten.records, forgotten.flags), (1, 3, 5));
+    assert!(flags().await.is_empty(), "{:?}", flags().await);
+}

@@ -81,7 +81,7 @@ async fn a_threshold_is_raised_again_ten_times_at_most() {
         partition.set("alice", &["limit:requests", &(n * 100).to_string(), "thresholds", "100"]).await;
         add_units(&partition, "alice", 100).await;
     }
-    let expected: Vec<(u16, u64)> = (1..=11).map(|n| (100, n * 100)).collect();
+    let expected: Vec<(u64, u64)> = (1..=11).map(|n| (100, n * 100)).collect();
     assert_eq!(partition.raised("alice").await, expected, "once, and ten times again");
     assert_eq!(record(&partition, "alice", 100).await.earlier.len(), 10);
 }

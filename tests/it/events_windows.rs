@@ -11,11 +11,11 @@ fn period(text: &str) -> Period {
 }
 
 /// Window, period and percentage of each alert.
-async fn raised(partition: &Partition) -> BTreeSet<(String, String, u16)> {
+async fn raised(partition: &Partition) -> BTreeSet<(String, String, u64)> {
     let told = partition.facts().await;
     let set: BTreeSet<_> = told
         .iter()
-        .map(|alert| (alert.window.to_string(), alert.period.to_string(), alert.threshold_percent.get()))
+        .map(|alert| (alert.window.to_string(), alert.period.to_string(), alert.threshold_share()))
         .collect();
     assert_eq!(set.len(), told.len(), "each is raised once");
     set

@@ -299,7 +299,7 @@ async fn racing_workers_count_every_entry_once() {
     }
     let mut alerts = partition.alerts().await;
     alerts.sort();
-    let due: Vec<(String, u16)> = expected
+    let due: Vec<(String, u64)> = expected
         .iter()
         .flat_map(|(subject, units)| {
             [(80, 4000), (100, 5000)]

@@ -71,6 +71,7 @@ mod e2e_rotation;
 mod e2e_sentinel;
 mod e2e_signals;
 mod e2e_subject_prefix;
+mod e2e_thresholds;
 mod e2e_two_daemons;
 mod e2e_zones;
 mod events_bounds;

@@ -15,7 +15,7 @@ use quotabell::outbox::{
     DispatcherConfig, FanOutLoop, LEASE_MARGIN, MultiplePolicy, OutboxContext, RetryConfig, Slots, wake_subject,
 };
 use quotabell::redis_client::RedisClient;
-use quotabell::types::{Alert, DeliveryId, Metric, Percent, Secret, Subject};
+use quotabell::types::{Alert, DeliveryId, Metric, Secret, Subject, Threshold};
 use quotabell::views::deliveries::show;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -225,7 +225,7 @@ async fn the_alert_of_the_only_contact_goes_to_the_operator_and_waits_until_it_i
     receivers.set(&[receivers.hook()]).await;
     // It filters this threshold out, but gets notices.
     let mut operator = receivers.operator();
-    operator.contact.filter.thresholds = vec![Percent::new(50).expect("legal")];
+    operator.contact.filter.thresholds = vec!["50".parse().expect("legal")];
     let running = receivers.start(Configured { operator: vec![operator], ..Configured::default() });
     let alert = receivers.raise(80).await;
     let (waiting, own) = (waiting_delivery(&alert), delivery(&alert, &receivers.hook()));
@@ -533,17 +533,20 @@ async fn a_lost_answer_doubles_nothing() {
 async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
     let mut receivers = ContactReceivers::found([]).await;
     let mut late = mail();
-    late.filter.thresholds = vec![Percent::new(100).expect("legal")];
+    late.filter.thresholds = vec!["100".parse().expect("legal")];
     receivers.set(&[late.clone()]).await;
     let mut operator = receivers.operator();
-    operator.contact.filter.thresholds = [80, 90].into_iter().filter_map(Percent::new).collect();
+    operator.contact.filter.thresholds = ["80", "90"].map(|text| text.parse().expect("legal")).to_vec();
     let configured =
         Configured { operator: vec![operator], on_multiple: Some(MultiplePolicy::Highest), ..Configured::default() };
     let _running = receivers.start(configured);
     // One commit moved the count above all of them.
-    let percents = |list: &[u16]| list.iter().filter_map(|percent| Percent::new(*percent)).collect::<Vec<_>>();
+    let thresholds = |list: &[u16]| {
+        let read = |percent: &u16| percent.to_string().parse().expect("legal");
+        list.iter().map(read).collect::<Vec<Threshold>>()
+    };
     for (percent, higher) in [(50, &[80, 90, 100][..]), (80, &[90, 100]), (90, &[100]), (100, &[])] {
-        let alert = Alert { higher_percents: percents(higher), ..alert(&receivers.alice, percent) };
+        let alert = Alert { higher_thresholds: thresholds(higher), ..alert(&receivers.alice, percent) };
         receivers.outbox.raise(&alert).await;
     }
     receivers.until_ended(2).await;

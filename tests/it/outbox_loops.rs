@@ -15,7 +15,7 @@ use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{MultiplePolicy, wake_subject, wake_waiting};
 use quotabell::redis_client::ErrorKind;
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{Alert, DeliveryId, Destination, Percent, Period, UnixMs};
+use quotabell::types::{Alert, DeliveryId, Destination, Period, UnixMs};
 use tokio_util::sync::CancellationToken;
 
 /// A new alert must not wait until all earlier ones are fanned out.
@@ -43,7 +43,7 @@ async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
         let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
         let subject = subject("alice");
         outbox.set_contacts(&subject, &json(&[email("alice")])).await;
-        let lower = Alert { higher_percents: Percent::new(100).into_iter().collect(), ..alert(&subject, 80) };
+        let lower = Alert { higher_thresholds: vec!["100".parse().expect("legal")], ..alert(&subject, 80) };
         for alert in [lower, alert(&subject, 100)] {
             outbox.raise(&alert).await;
         }

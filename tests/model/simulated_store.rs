@@ -15,7 +15,7 @@ use quotabell::redis_client::RedisClient;
 use quotabell::types::{DeploymentId, Keys, RaisedRecord, StreamId, Subject, UnixMs};
 
 use crate::simulated_worker::IDS_MAX;
-use crate::support::checker::{Stored, reached_of, stored_of};
+use crate::support::checker::{Stored, due_at, reached_of, stored_of};
 use crate::support::ledger::settings;
 use crate::support::redis_server::RedisServer;
 use crate::support::stream_model::{Counter, Reached};
@@ -188,11 +188,11 @@ impl Store for MemoryStore {
     async fn records(&mut self, queries: &[RecordQuery<'_>]) -> Vec<RaisedRecords> {
         let records = |query: &RecordQuery<'_>| {
             let counter = counter_of(query.counter.of, query.counter.subject);
-            let reached = |percent: u16| Reached { counter: counter.clone(), percent: percent.into() };
+            let reached = |threshold| Reached { counter: counter.clone(), due: due_at(threshold) };
             let found = query
-                .percents
+                .thresholds
                 .iter()
-                .filter_map(|percent| Some((*percent, self.kept.records.get(&reached(percent.get()))?.clone())));
+                .filter_map(|threshold| Some((*threshold, self.kept.records.get(&reached(*threshold))?.clone())));
             found.collect()
         };
         queries.iter().map(records).collect()
@@ -218,7 +218,7 @@ impl Store for MemoryStore {
     async fn stored(&mut self) -> Stored {
         let kept = self.kept.clone();
         let field = |record: RaisedRecord| {
-            let name = format!("{}:{}", record.alert.threshold_percent, record.alert.subject);
+            let name = Keys::raised_field(record.alert.threshold, &record.alert.subject);
             (name, record)
         };
         Stored {

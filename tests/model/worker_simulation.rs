@@ -11,7 +11,7 @@ use quotabell::subjects::RefuseAt;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
-use quotabell::types::{Keys, Metric, Percent, StreamId, Units};
+use quotabell::types::{Keys, Metric, StreamId, Units};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -57,7 +57,7 @@ struct SimulatedHistory<S> {
 
 fn plans() -> Plans {
     let limit: (Metric, _) = (Metric::default(), Units::new(FREE_LIMIT).expect("in range").into());
-    let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
+    let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
     let plan =
         PlanConfig { limits: [limit].into(), thresholds, refuse_at: RefuseAt::default(), rate: RateConfig::default() };
     Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there")

@@ -28,7 +28,7 @@ pub async fn server_time(client: &RedisClient) -> UnixMs {
 pub async fn record(client: &RedisClient, alert: &Alert) {
     let keys = Keys::new("usage");
     let raised = keys.raised(&alert.metric, alert.period, keys::bucket(alert.subject.as_str()));
-    let field = Keys::raised_field(alert.threshold_percent, &alert.subject);
+    let field = Keys::raised_field(alert.threshold, &alert.subject);
     let mut pipeline = redis::pipe();
     pipeline.cmd("SADD").arg(keys.metrics(alert.period)).arg(alert.metric.as_str()).ignore();
     pipeline.cmd("HSET").arg(raised).arg(field).arg(serde_json::to_string(alert).expect("JSON")).ignore();

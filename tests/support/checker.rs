@@ -11,10 +11,12 @@ use std::future::Future;
 use quotabell::ledger::commit_settings::REFUSED_KEPT;
 use quotabell::outbox::totals;
 use quotabell::redis_client::RedisClient;
-use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, DeploymentId, Keys, Period, RaisedRecord, StreamId};
+use quotabell::types::{
+    Alert, AlertId, ContactId, DeliveryId, DeploymentId, Keys, Period, RaisedRecord, StreamId, Threshold,
+};
 use redis::{FromRedisValue, RedisResult};
 
-use super::stream_model::{Counter, Reached, StreamModel};
+use super::stream_model::{Counter, DueAt, Reached, StreamModel};
 
 /// Number of keys or entries per request.
 const KEYS_AT_ONCE: usize = 1_000;
@@ -119,7 +121,7 @@ impl Findings {
         let limits = model.reached();
         let mut raised = BTreeSet::new();
         for (field, RaisedRecord { alert, earlier }) in &stored.records {
-            let expected = format!("{}:{}", alert.threshold_percent, alert.subject);
+            let expected = format!("{}:{}", reached_of(alert).due.in_key(), alert.subject);
             self.expect_equal("a record's field", field, &expected);
             let reached = reached_of(alert);
             if !earlier.is_empty() || !raised.insert(reached.clone()) {
@@ -128,12 +130,11 @@ impl Findings {
             match limits.get(&reached) {
                 None => self.other.push(format!("{reached:?} is raised and was not reached")),
                 Some(limit) => {
-                    let least = (u128::from(*limit) * u128::from(reached.percent)).div_ceil(100);
                     let is_right = alert.limit == *limit
-                        && u128::from(alert.used) >= least
+                        && reached.due.is_reached(alert.used, *limit)
                         && alert.used <= model.peak(&reached.counter)
                         && alert.id == AlertId::derive(&instance, &alert.key());
-                    self.expect(is_right, || format!("{alert:?}: the limit is {limit}, of which {least} are reached"));
+                    self.expect(is_right, || format!("{alert:?}: the limit is {limit}"));
                 }
             }
         }
@@ -467,5 +468,14 @@ pub fn reached_of(alert: &Alert) -> Reached {
         metric: alert.metric.to_string(),
         period: alert.period.to_string(),
     };
-    Reached { counter, percent: alert.threshold_percent.get().into() }
+    Reached { counter, due: due_at(alert.threshold) }
+}
+
+/// The threshold as the model has it.
+pub fn due_at(threshold: Threshold) -> DueAt {
+    match threshold {
+        Threshold::Percent(percent) => DueAt::Percent(percent.get().into()),
+        Threshold::Used(units) => DueAt::Used(units.get()),
+        Threshold::Remaining(units) => DueAt::Remaining(units.get()),
+    }
 }

@@ -14,7 +14,7 @@ use quotabell::subjects::RefuseAt;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
-use quotabell::types::{Alert, Day, Keys, Metric, Percent, Period, Units, UnixMs, keys};
+use quotabell::types::{Alert, Day, Keys, Metric, Period, Units, UnixMs, keys};
 use tokio_util::sync::CancellationToken;
 
 use super::eventually::eventually;
@@ -84,7 +84,7 @@ impl Partition {
         let limits = [("requests", 5000), ("tokens", 100)];
         let limits =
             limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range").into()));
-        let thresholds = [80, 100].map(|n| Percent::new(n).expect("in range")).to_vec();
+        let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
         let plan = PlanConfig {
             limits: limits.into(),
             thresholds,
@@ -202,15 +202,15 @@ impl Partition {
         self.run(&["XRANGE", &self.keys.refused(), "-", "+"]).await
     }
 
-    pub async fn alerts(&self) -> Vec<(String, u16)> {
-        self.facts().await.iter().map(|a| (a.subject.to_string(), a.threshold_percent.get())).collect()
+    pub async fn alerts(&self) -> Vec<(String, u64)> {
+        self.facts().await.iter().map(|a| (a.subject.to_string(), a.threshold_share())).collect()
     }
 
     /// Percent and threshold units of a subject's alerts, in the order in which they were raised.
-    pub async fn raised(&self, subject: &str) -> Vec<(u16, u64)> {
+    pub async fn raised(&self, subject: &str) -> Vec<(u64, u64)> {
         let of = |alert: &Alert| alert.subject.as_str() == subject;
         let facts = self.facts().await;
-        facts.iter().filter(|a| of(a)).map(|a| (a.threshold_percent.get(), a.threshold_units)).collect()
+        facts.iter().filter(|a| of(a)).map(|a| (a.threshold_share(), a.threshold_units)).collect()
     }
 
     /// The alerts in the outbox.

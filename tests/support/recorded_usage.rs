@@ -70,7 +70,7 @@ impl RecordedUsage {
         let alert = &record.alert;
         let record = serde_json::to_string(record).expect("JSON");
         let raised = self.keys.raised(&alert.metric, alert.period, keys::bucket(in_the_hash_of));
-        let field = Keys::raised_field(alert.threshold_percent, &alert.subject);
+        let field = Keys::raised_field(alert.threshold, &alert.subject);
         let mut pipeline = redis::pipe();
         pipeline.cmd("SADD").arg(self.keys.metrics(alert.period)).arg(alert.metric.as_str()).ignore();
         pipeline.cmd("HSET").arg(raised).arg(field).arg(record).ignore();

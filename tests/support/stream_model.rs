@@ -35,7 +35,7 @@ pub struct Customer {
     pub limits: BTreeMap<&'static str, Vec<Limit>>,
     pub billing_day: u32,
     pub billing_month: u32,
-    pub thresholds: Vec<u64>,
+    pub thresholds: Vec<DueAt>,
     /// Number of its contacts.
     pub contacts: usize,
     /// Whether Redis has its settings.
@@ -47,6 +47,17 @@ pub struct Customer {
 pub struct Limit {
     pub window: &'static str,
     pub units: u64,
+}
+
+/// When an alert is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DueAt {
+    /// This percentage of the limit is used.
+    Percent(u64),
+    /// These units are used.
+    Used(u64),
+    /// These units of the limit remain.
+    Remaining(u64),
 }
 
 /// One counter.
@@ -61,7 +72,7 @@ pub struct Counter {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reached {
     pub counter: Counter,
-    pub percent: u64,
+    pub due: DueAt,
 }
 
 /// The expected result.
@@ -107,6 +118,36 @@ struct Usage<'a> {
     id: Option<&'a [u8]>,
 }
 
+impl DueAt {
+    /// Its text in a list of thresholds.
+    pub fn setting(self) -> String {
+        match self {
+            Self::Percent(percent) => percent.to_string(),
+            Self::Used(units) => format!("used:{units}"),
+            Self::Remaining(units) => format!("remaining:{units}"),
+        }
+    }
+
+    /// Its text in flags and in the fields of records.
+    pub fn in_key(self) -> String {
+        match self {
+            Self::Percent(percent) => percent.to_string(),
+            Self::Used(units) => format!("used{units}"),
+            Self::Remaining(units) => format!("remaining{units}"),
+        }
+    }
+
+    /// Whether a count that was at most `used` units reached it. What remains of a limit that is not above it is never
+    /// reached, because every period would begin so.
+    pub fn is_reached(self, used: u64, limit: u64) -> bool {
+        match self {
+            Self::Percent(percent) => u128::from(used) * 100 >= u128::from(limit) * u128::from(percent),
+            Self::Used(units) => used >= units,
+            Self::Remaining(units) => units < limit && used >= limit - units,
+        }
+    }
+}
+
 impl Customer {
     /// A subject without its own settings.
     pub fn plain(subject: &str) -> Self {
@@ -116,7 +157,7 @@ impl Customer {
             limits: BTreeMap::new(),
             billing_day: 1,
             billing_month: 1,
-            thresholds: vec![80, 100],
+            thresholds: vec![DueAt::Percent(80), DueAt::Percent(100)],
             contacts: 1,
             known: true,
         }
@@ -124,7 +165,7 @@ impl Customer {
 
     /// Its settings as fields and values of its hash, without contacts.
     pub fn settings(&self) -> Vec<String> {
-        let thresholds: Vec<String> = self.thresholds.iter().map(ToString::to_string).collect();
+        let thresholds: Vec<String> = self.thresholds.iter().map(|due| due.setting()).collect();
         let (day, month) = (self.billing_day.to_string(), self.billing_month.to_string());
         let zone = self.zone.name().to_owned();
         let settings = [("timezone", zone), ("billing_day", day), ("billing_month", month)];
@@ -260,9 +301,9 @@ impl StreamModel {
         let mut reached = BTreeMap::new();
         for (counter, peak) in &self.peaks {
             let Some(limit) = peak.limit else { continue };
-            for percent in &self.customers[&counter.subject].thresholds {
-                if u128::from(peak.units) * 100 >= u128::from(limit) * u128::from(*percent) {
-                    reached.insert(Reached { counter: counter.clone(), percent: *percent }, limit);
+            for due in &self.customers[&counter.subject].thresholds {
+                if due.is_reached(peak.units, limit) {
+                    reached.insert(Reached { counter: counter.clone(), due: *due }, limit);
                 }
             }
         }

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::stream_model::{COUNT_MAX, Customer, Limit, RawField, StreamModel};
+use super::stream_model::{COUNT_MAX, Customer, DueAt, Limit, RawField, StreamModel};
 
 /// Maximum age of an event's `ts`, hours; the days of the oldest ones ended too long ago.
 const TS_HOURS_BACK: i64 = 40;
@@ -251,7 +251,12 @@ fn customer(random: &mut StdRng, number: usize) -> Customer {
             limits.insert(*metric, own);
         }
     }
-    let thresholds = if random.random_bool(0.3) { vec![33, 50, 100, 150] } else { vec![80, 100] };
+    let thresholds = match random.random_range(0..10) {
+        0..3 => [33, 50, 100, 150].map(DueAt::Percent).to_vec(),
+        // Some of these are above the smallest limits, and some coincide.
+        3..6 => vec![DueAt::Percent(80), DueAt::Used(10), DueAt::Used(70), DueAt::Remaining(10), DueAt::Remaining(1)],
+        _ => [80, 100].map(DueAt::Percent).to_vec(),
+    };
     let contacts = [0, 1, 1, 1, 2, 2][random.random_range(0..6)];
     let (billing_day, billing_month) = (random.random_range(1..=31), random.random_range(1..=12));
     Customer { limits, billing_day, billing_month, zone, thresholds, contacts, ..Customer::plain(&subject) }

@@ -223,7 +223,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::types::Subject;
+    use crate::types::{Subject, Threshold};
     use proptest::prelude::*;
 
     fn sample(percent: u16) -> Alert {
@@ -267,6 +267,8 @@ mod tests {
             "test",
             "window == \"hour\"",
             "window == \"month\"",
+            "threshold.kind == \"used\"",
+            "threshold.kind == \"remaining\"",
         ] {
             let source = format!("{{% if {condition} %}}{{{{ nothing }}}}{{% endif %}}");
             std::fs::write(directory.path().join("alert.txt"), source).expect("written");
@@ -285,6 +287,40 @@ mod tests {
         let ours = Templates::embedded().render(&sample(80), AlertPurpose::Alert, None).expect("renders");
         assert_eq!(rendered.subject_line, "example-customer at 80.0%");
         assert_eq!((rendered.text, rendered.html), (ours.text, ours.html));
+    }
+
+    /// Templates that know percentages alone must send the alerts of all thresholds, and a wrong guess about units must
+    /// be found at the start.
+    #[test]
+    fn templates_that_know_only_percentages_keep_working() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let write = |source: &str| std::fs::write(directory.path().join("subject.txt"), source).expect("written");
+        write("{{ subject }} {{ threshold_percent }}% {{ severity }}");
+        let templates = load(directory.path()).expect("legal");
+        let of = |threshold: &str| {
+            let threshold: Threshold = threshold.parse().expect("legal");
+            let alert = Sample::example().alert(threshold, SAMPLE_AT);
+            templates.render(&alert, AlertPurpose::Alert, None).expect("renders").subject_line
+        };
+        // The limit of the sample is 5,000.
+        for (threshold, share) in [
+            ("80", "80% warning"),
+            ("100", "100% exceeded"),
+            ("used:4999", "99% warning"),
+            ("used:5000", "100% exceeded"),
+            ("used:7500", "150% exceeded"),
+            ("remaining:1", "99% warning"),
+            ("remaining:4999", "0% warning"),
+        ] {
+            assert_eq!(of(threshold), format!("example-customer {share}"), "{threshold}");
+        }
+        write("{{ threshold.units }}");
+        let error = load(directory.path()).expect_err("a percentage has none").to_string();
+        assert!(error.contains("\"threshold.units\" is not known"), "{error}");
+        write("{{ threshold.percent }}");
+        assert!(load(directory.path()).is_err());
+        write("{{ threshold.percent if threshold.kind == \"percent\" else threshold.kind ~ threshold.units }}");
+        assert!(load(directory.path()).is_ok());
     }
 
     /// A translation is a list of texts, and the error names a missing text.

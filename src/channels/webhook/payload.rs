@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
 use crate::types::text::is_control;
-use crate::types::{Alert, DailyDigest, DeadDelivery, DisabledNotice, Subject, UnixMs};
+use crate::types::{Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, Subject, UnixMs};
 
 /// The source of CloudEvents. Ids are unique across deployments, so all of them have the same source.
 const SOURCE: &str = "/quotabell";
@@ -75,12 +75,15 @@ pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
 }
 
 fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
-    let members = [
+    let first = [
         ("subject", json(&alert.subject)),
         ("metric", json(alert.metric.as_str())),
         ("window", json(alert.window.as_str())),
         ("period", json(alert.period.to_string())),
-        ("threshold_percent", json(alert.threshold_percent.get())),
+    ];
+    let percent = alert.threshold.percent().map(|percent| ("threshold_percent", json(percent.get())));
+    let rest = [
+        ("threshold", json(AlertThreshold::from(alert.threshold))),
         ("used", json(alert.used)),
         ("limit", json(alert.limit)),
         ("used_percent", json(alert.used_percent())),
@@ -90,7 +93,7 @@ fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
     ];
     // Only a copy, for a contact of the operator, is marked.
     let copy = (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)));
-    object(members.into_iter().chain(copy))
+    object(first.into_iter().chain(percent).chain(rest).chain(copy))
 }
 
 fn disabled_data(DisabledNotice { subject, contact, channel, address, state, .. }: &DisabledNotice) -> String {

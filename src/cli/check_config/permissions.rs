@@ -12,7 +12,7 @@ use crate::channels::REGISTRY;
 use crate::ledger::commit_settings::TrimPolicy;
 use crate::redis_client::endpoint::Deployment;
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
-use crate::types::{AlertKey, Day, DeliveryId, Destination, Keys, Metric, Percent, Subject, keys};
+use crate::types::{AlertKey, Day, DeliveryId, Destination, Keys, Metric, Subject, Threshold, Units, keys};
 
 /// The placeholder for the key in the lists below. Commas separate the commands.
 const KEY: &str = "KEY";
@@ -163,7 +163,7 @@ fn command_of(need: &Need) -> Cmd {
 fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let (metric, day) = (Metric::default(), Day::parse("2026-01-01").expect("a legal day"));
     let subject = Subject::parse(b"check-config").expect("a legal subject");
-    let percent = Percent::new(100).expect("a legal percentage");
+    let threshold = Threshold::Used(Units::ONE);
     let bucket = keys::bucket(subject.as_str());
     let destination = Destination::from_stored("check-config");
     let of_keys = [
@@ -174,7 +174,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.history_metrics(), HISTORY_METRICS),
         (keys.history_progress(day), HISTORY_PROGRESS),
         (keys.metrics(day), METRICS),
-        (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), percent, units: 1 }), FLAG),
+        (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), threshold, units: 1 }), FLAG),
         (keys.outbox(), OUTBOX),
         (keys.refused(), REFUSED),
         (keys.event_ids(0), EVENT_IDS),

@@ -14,7 +14,7 @@ use crate::views::ContactView;
 
 #[derive(Debug, Args)]
 #[command(after_help = "STATE says why a contact gets no alerts: muted (until when and why), unverified, or disabled \
-        (why). ALERTS has the percentages and metrics whose alerts it gets. ADDED BY is subject for a contact that \
+        (why). ALERTS has the thresholds and metrics whose alerts it gets. ADDED BY is subject for a contact that \
         was added over HTTP. Secrets are shown as ***.
 
 Examples:

@@ -176,7 +176,7 @@ pub(super) fn print_detail(
     if let Some(alert) = &detail.alert {
         pairs.extend([
             ("metric", alert.metric.to_string()),
-            ("threshold", format!("{}%: {} of {} used", alert.threshold_percent, alert.used, alert.limit)),
+            ("threshold", format!("{}: {} of {} used", alert.threshold.label(), alert.used, alert.limit)),
             (alert.window.as_str(), format!("{} ({})", alert.period, alert.timezone)),
             ("raised", alert.raised_at_ms.to_string()),
         ]);

@@ -20,7 +20,7 @@ use crate::subjects::SubjectRecord;
 use crate::subjects::record::{self, LIMIT_PREFIX, limit_warnings};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
-use crate::types::{BillingDay, BillingMonth, Locale, Percent, Subject};
+use crate::types::{BillingDay, BillingMonth, Locale, Subject, Threshold};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
@@ -60,9 +60,9 @@ pub struct SubjectSetArgs {
     /// Units of a metric in each hour, day, week, month, quarter, year or in total; `none` removes its limits
     #[arg(long = "limit", value_name = "METRIC=UNITS/WINDOW")]
     pub limits: Vec<String>,
-    /// Percentage of a limit at which an alert is due, 1 to 1000
-    #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
-    pub thresholds: Vec<Percent>,
+    /// When an alert is due: at a percentage of a limit, 1 to 1000, at used:UNITS or at remaining:UNITS
+    #[arg(long = "threshold", value_name = "THRESHOLD", value_delimiter = ',')]
+    pub thresholds: Vec<Threshold>,
     /// The language of emails, such as vi or pt-BR
     #[arg(long, value_name = "TAG")]
     pub locale: Option<Locale>,

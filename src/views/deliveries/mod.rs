@@ -25,9 +25,9 @@ pub use read::{list, list_all, show};
 use super::IdPrefix;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertId, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState, Destination,
-    DisabledNotice, DisabledState, Metric, NotificationKind, OutcomeClass, Percent, Period, Subject, UnixMs,
-    VerificationRequest,
+    Alert, AlertId, AlertThreshold, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState,
+    Destination, DisabledNotice, DisabledState, Metric, NotificationKind, OutcomeClass, Percent, Period, Subject,
+    UnixMs, VerificationRequest,
 };
 
 /// A delivery.
@@ -55,7 +55,9 @@ pub struct DeliveryView {
     #[serde(skip)]
     pub partition: u32,
     pub metric: Option<Metric>,
+    /// Percent of the limit; null if the threshold is in units.
     pub threshold_percent: Option<Percent>,
+    pub threshold: Option<AlertThreshold>,
     pub period: Option<Period>,
     pub created_at: Rfc3339,
     /// When it ended; null while it is pending.

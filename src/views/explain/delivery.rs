@@ -8,7 +8,9 @@ use crate::outbox::retry_policy::give_up_after;
 use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
 use crate::types::text::pluralize;
-use crate::types::{Alert, Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Period, Rate, UnixMs};
+use crate::types::{
+    Alert, Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Period, Rate, Threshold, UnixMs,
+};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView, DisabledContactView};
 
@@ -70,12 +72,12 @@ pub(super) const CROSSING: usize = 2;
 
 /// Explains why the alert was raised.
 pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
-    let Alert { id, subject, metric, window, period, threshold_percent, threshold_units, limit, .. } = alert;
+    let Alert { id, subject, metric, window, period, threshold, threshold_units, limit, .. } = alert;
     let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
     [
         format!(
-            "{subject} reached {threshold_percent}% of {} of {metric} {}: the count went from {used_before} to {used}, \
-             and {} needed.",
+            "{subject} reached {} of {} of {metric} {}: the count went from {used_before} to {used}, and {} needed.",
+            threshold_name(*threshold),
             pluralize(*limit, "unit", "units"),
             match period.has_end() {
                 true => format!("in the {window} {period} ({timezone})"),
@@ -88,6 +90,14 @@ pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
              {plan}."
         ),
     ]
+}
+
+/// `80%`, `the threshold used:5000`.
+pub(super) fn threshold_name(threshold: Threshold) -> String {
+    match threshold {
+        Threshold::Percent(_) => threshold.label(),
+        Threshold::Used(_) | Threshold::Remaining(_) => format!("the threshold {threshold}"),
+    }
 }
 
 /// Explains contents other than an alert or a request for consent.

@@ -305,7 +305,7 @@ impl Explainer {
     }
 
     fn no_delivery_reason(&self, alert: &Alert, contacts: &ResolvedContacts) -> NoDeliveryReason {
-        if self.on_multiple == MultiplePolicy::Highest && !alert.higher_percents.is_empty() {
+        if self.on_multiple == MultiplePolicy::Highest && !alert.higher_thresholds.is_empty() {
             return NoDeliveryReason::HigherIsTold;
         }
         let Recipients { contacts, waits } = Recipients::select(alert, contacts, self.on_multiple);

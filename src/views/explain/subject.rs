@@ -1,14 +1,14 @@
 //! Explains a subject: its usage, the distance to the next alert, and who would get it. Pure.
 
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
-use super::delivery::{no_recipient_reason, paused};
+use super::delivery::{no_recipient_reason, paused, threshold_name};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
-use crate::ledger::thresholds::{Threshold, thresholds_of};
+use crate::ledger::thresholds::{LimitThreshold, thresholds_of};
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
 use crate::types::text::pluralize;
-use crate::types::{Alert, AlertId, Channel, ContactFilter, DeliveryState, Metric, Percent, Units, UnixMs};
+use crate::types::{Alert, AlertId, Channel, ContactFilter, DeliveryState, Metric, Threshold, Units, UnixMs};
 use crate::views::usage::WindowUsageView;
 use crate::views::{DeliveryView, UsageView};
 
@@ -20,7 +20,7 @@ pub(super) struct SubjectFacts<'a> {
     pub(super) deliveries: &'a [DeliveryView],
     /// Whether its limits are known. If they can't be read, the daemon may use the last good ones.
     pub(super) has_known_limits: bool,
-    pub(super) thresholds: &'a [Percent],
+    pub(super) thresholds: &'a [Threshold],
     pub(super) mutes: &'a SubjectMutes,
     pub(super) contacts: &'a ResolvedContacts,
     pub(super) now: UnixMs,
@@ -107,10 +107,11 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     let mut in_order: Vec<&Alert> = alerts.iter().collect();
     in_order.sort_by_key(|alert| (alert.raised_at_ms, alert.threshold_units));
     for alert in in_order {
-        let Alert { id, raised_at_ms, threshold_percent, threshold_units, limit, .. } = alert;
+        let Alert { id, raised_at_ms, threshold, threshold_units, limit, .. } = alert;
         said.push(format!(
-            "Alert {id} was raised at {raised_at_ms}: {threshold_percent}% of the limit of {} {name} was reached, which is \
+            "Alert {id} was raised at {raised_at_ms}: {} of the limit of {} {name} was reached, which is \
              {threshold_units}.",
+            threshold_name(*threshold),
             pluralize(*limit, "unit", "units")
         ));
         said.push(summary(&alert.id, facts.deliveries));
@@ -123,11 +124,12 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     let next = thresholds.iter().find(|threshold| threshold.units > used && may_be_raised(threshold, alerts));
     said.push(match next {
         Some(threshold) => format!(
-            "The next alert is due at {}%, which is {}: {} needed.",
-            threshold.percent,
+            "The next alert is due at {}, which is {}: {} needed.",
+            threshold_name(threshold.threshold),
             pluralize(threshold.units, "unit", "units"),
             pluralize(threshold.units - used, "more is", "more are")
         ),
+        None if thresholds.is_empty() => "No threshold can be reached, so no alert is raised.".to_owned(),
         None if alerts.is_empty() => {
             "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."
                 .to_owned()
@@ -140,12 +142,17 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
             format!("{reached}; the next alert is {next}.")
         }
     });
+    let never_due = facts.thresholds.iter().filter(|threshold| threshold.units_of(limit).is_none());
+    said.extend(never_due.map(|threshold| {
+        let limit = pluralize(limit.get(), "unit", "units");
+        format!("The threshold {threshold} is never due {name}: the limit is {limit}.")
+    }));
     said
 }
 
 /// Whether a crossing raises the threshold's alert, given the earlier alerts of the period.
-fn may_be_raised(threshold: &Threshold, alerts: &[Alert]) -> bool {
-    let raised = || alerts.iter().filter(|alert| alert.threshold_percent == threshold.percent);
+fn may_be_raised(threshold: &LimitThreshold, alerts: &[Alert]) -> bool {
+    let raised = || alerts.iter().filter(|alert| alert.threshold == threshold.threshold);
     let newest = raised().max_by_key(|alert| alert.threshold_units);
     newest.is_none_or(|newest| threshold.may_follow(newest, raised().count() - 1))
 }
