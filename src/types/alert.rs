@@ -221,6 +221,28 @@ mod tests {
         assert_ne!(id, AlertId::derive(&one, &AlertKey { units: 16_000, ..key(&subject, &metric) }));
     }
 
+    /// An upgrade must not lose the alerts that an older daemon stored, nor raise them again.
+    #[test]
+    fn alerts_that_name_a_percentage_alone_are_read() {
+        let stored = |threshold: &str| {
+            format!(
+                r#"{{"id":"alert_x","subject":"alice","metric":"requests","window":"day","period":"2026-11-21",{threshold}
+                "threshold_units":80,"limit":100,"plan":"free","timezone":"UTC","resets_at":null,"used_before":0,"used":100,
+                "first_entry":"1-0","last_entry":"2-0","raised_at":"2026-11-21T08:37:00.123Z","higher_percents":[100]}}"#
+            )
+        };
+        let before: RaisedRecord = serde_json::from_str(&stored(r#""threshold_percent":80,"#)).expect("readable");
+        let alert = &before.alert;
+        assert_eq!((alert.threshold, alert.threshold_share()), ("80".parse().expect("legal"), 80));
+        assert_eq!(alert.higher_thresholds, ["100".parse().expect("legal")]);
+        let written = serde_json::to_string(alert).expect("JSON");
+        let members = r#""threshold_percent":80,"threshold":{"kind":"percent","percent":80},"threshold_units":80"#;
+        assert!(written.contains(members), "{written}");
+        assert_eq!(serde_json::from_str::<Alert>(&written).expect("readable"), *alert);
+        let error = serde_json::from_str::<Alert>(&stored("")).expect_err("no threshold").to_string();
+        assert!(error.contains("missing field `threshold`"), "{error}");
+    }
+
     /// Texts must not show 100 % before the limit is reached.
     #[test]
     fn percent_used_is_rounded_down() {

@@ -71,8 +71,9 @@ pub async fn of_partitions(
 
 fn in_order(mut listed: Vec<Alert>) -> Vec<Alert> {
     listed.sort_by_cached_key(|alert| {
-        let Alert { raised_at_ms, subject, metric, threshold, period, .. } = alert;
-        (*raised_at_ms, subject.clone(), metric.clone(), *threshold, *period, alert.id.clone())
+        let Alert { raised_at_ms, subject, metric, threshold, threshold_units, period, .. } = alert;
+        let threshold = (alert.threshold_share(), *threshold_units, *threshold);
+        (*raised_at_ms, subject.clone(), metric.clone(), threshold, *period, alert.id.clone())
     });
     listed
 }

@@ -338,6 +338,19 @@ fn each_part_of_an_alert_is_previewed() {
     assert!(!html.ends_with("\n\n"));
 }
 
+/// A template has branches for units, which an operator wants to see before the first such alert.
+#[test]
+fn thresholds_in_units_are_previewed() {
+    let preview = |threshold| quotabell(["preview", "subject", "--threshold", threshold, "--limit", "7000"]).run();
+    let left = "alice: 1,000 of 7,000 requests left for 2026-11-21\n";
+    assert_eq!(preview("remaining:1000").expect_done(), left);
+    let used = "alice: 1,000 of 7,000 requests used for 2026-11-21\n";
+    assert_eq!(preview("used:1000").expect_done(), used);
+    let never = preview("remaining:7000");
+    assert_eq!(never.code, 2, "{}", never.told());
+    assert!(never.stderr.contains("remaining:7000 is never due with a limit of 7000"), "{}", never.told());
+}
+
 /// The email that asks for confirmation can be customized too, so it has a preview.
 #[test]
 fn the_mail_that_asks_for_consent_is_previewed() {

@@ -1,7 +1,7 @@
 //! Limits that change during their period: which alerts are raised, raised again, or never raised.
 
 use crate::support::partition::Partition;
-use quotabell::types::{Period, RaisedRecord, UnixMs, keys};
+use quotabell::types::{Period, RaisedRecord, Threshold, UnixMs, keys};
 
 /// Counts more units of a subject, and waits until they are counted.
 async fn add_units(partition: &Partition, subject: &str, units: u64) {
@@ -43,6 +43,27 @@ async fn a_higher_limit_lets_its_thresholds_be_raised_again() {
     let stored = record(&partition, "alice", 80).await;
     assert_eq!((stored.alert.threshold_units, stored.earlier.len()), (16_000, 1));
     assert_eq!((&stored.earlier[0].id, stored.earlier[0].threshold_units), (&told[0].id, 4_000));
+}
+
+/// With `alerts.on_multiple = "highest"` an alert that names no higher threshold is sent: the order of the kinds must be
+/// that of their counts, not of their spelling.
+#[tokio::test]
+async fn an_alert_names_the_higher_thresholds_by_their_counts() {
+    let partition = Partition::with_worker().await;
+    // Of the limit of 5,000: at 2,500, 4,000, 4,500, 4,900 and never.
+    let thresholds = "80,90,used:2500,remaining:100,remaining:5000";
+    partition.set("alice", &["thresholds", thresholds]).await;
+    add_units(&partition, "alice", 5_000).await;
+    let told = partition.facts().await;
+    let shown = |threshold: &Threshold| threshold.to_string();
+    let named: Vec<(String, Vec<String>)> = told
+        .iter()
+        .filter(|alert| alert.subject.as_str() == "alice")
+        .map(|alert| (shown(&alert.threshold), alert.higher_thresholds.iter().map(shown).collect()))
+        .collect();
+    let order = ["used:2500", "80", "90", "remaining:100"].map(str::to_owned);
+    let expected: Vec<_> = (0..order.len()).map(|at| (order[at].clone(), order[at + 1..].to_vec())).collect();
+    assert_eq!(named, expected);
 }
 
 /// I3: a limit that goes up and down raises no number twice; and a threshold below the count is raised only by a
