@@ -99,7 +99,7 @@ pub(super) async fn replace(
     let shown = within(CALL_TIMEOUT, replaced).await?;
     let settings = &change.settings;
     tracing::info!(%subject, "settings are replaced");
-    for warning in limit_warnings(&settings.set.limits) {
+    for warning in limit_warnings(&settings.set) {
         tracing::warn!(%subject, "{warning}");
     }
     Ok(JsonAnswer(shown))

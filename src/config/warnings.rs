@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::error::key;
 use super::settings::Config;
 use crate::types::Threshold;
+use crate::types::threshold::never_due;
 
 impl Config {
     /// One sentence per warning, with the key and its place.
@@ -28,9 +29,8 @@ impl Config {
         for (plan, settings) in &self.plans {
             let path = ["plans", plan, "thresholds"].map(str::to_owned);
             let place = self.places.place_of(&path);
-            let limits = || settings.limits.values().flat_map(|limits| limits.as_slice());
-            let is_due = |threshold: &&Threshold| limits().any(|limit| threshold.units_of(limit.units).is_some());
-            for threshold in settings.thresholds.iter().filter(|one| limits().next().is_some() && !is_due(one)) {
+            let limits = settings.limits.values().flat_map(|limits| limits.as_slice());
+            for threshold in never_due(&settings.thresholds, limits) {
                 let key = key(&path);
                 warnings.push(format!("{key}: {threshold} is never due, no limit of the plan is higher ({place})"));
             }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::types::billing::{BillingDayError, BillingMonthError};
 use crate::types::limits::LimitsError;
 use crate::types::locale::LocaleError;
+use crate::types::threshold::never_due;
 use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Threshold, threshold};
 use crate::zones::Zone;
 
@@ -72,13 +73,16 @@ pub struct ParsedRecord {
     pub errors: Vec<FieldError>,
 }
 
-/// Warnings about allowed limits: a sentence for each limit that can't be reached because the limit of a longer window
-/// is lower.
-pub fn limit_warnings<'a>(limits: impl IntoIterator<Item = (&'a Metric, &'a Limits)>) -> Vec<String> {
+/// Warnings about allowed settings: a sentence for each limit that can't be reached because the limit of a longer
+/// window is lower, and for each threshold that is not below a limit set with it.
+pub fn limit_warnings(SubjectRecord { limits, thresholds, .. }: &SubjectRecord) -> Vec<String> {
     let of_metric = |(metric, limits): (&Metric, &Limits)| {
         limits.contradictions().map(|pair| format!("the limits of {metric}: {pair}")).collect::<Vec<_>>()
     };
-    limits.into_iter().flat_map(of_metric).collect()
+    let all = limits.values().flat_map(|limits| limits.as_slice());
+    let never_due = never_due(thresholds.as_deref().unwrap_or_default(), all);
+    let never_due = never_due.into_iter().map(|threshold| format!("{threshold} is never due, no limit here is higher"));
+    limits.iter().flat_map(of_metric).chain(never_due).collect()
 }
 
 impl FieldError {

@@ -6,6 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
+use super::limits::WindowLimit;
 use super::percent::{PERCENT_MAX, Percent};
 use super::text_form::inline_schema;
 use super::units::{UNITS_MAX, Units, unexpected, whole_number};
@@ -139,6 +140,12 @@ pub fn ascending(mut thresholds: Vec<Threshold>) -> Result<Vec<Threshold>, Thres
         return Err(ThresholdsError::TooMany(thresholds.len()));
     }
     Ok(thresholds)
+}
+
+/// The thresholds that are due under none of these limits; nothing without limits.
+pub fn never_due<'a>(thresholds: &[Threshold], limits: impl Iterator<Item = &'a WindowLimit>) -> Vec<Threshold> {
+    let Some(highest) = limits.map(|limit| limit.units).max() else { return Vec::new() };
+    thresholds.iter().copied().filter(|threshold| threshold.units_of(highest).is_none()).collect()
 }
 
 impl From<Percent> for Threshold {

@@ -172,6 +172,16 @@ async fn thresholds_in_units_are_set_and_shown_everywhere() {
     assert_eq!(shown(&outbox, &["subject", "show", "bob"])[0]["thresholds"], json!([50, "used:7", "remaining:10"]));
     let wrong = quotabell(["subject", "set", "bob", "--threshold", "used:0"]).redis(&outbox.server.url()).run();
     assert!(wrong.code != 0 && wrong.stderr.contains("a threshold must be"), "{}", wrong.told());
+    let limits = ["subject", "set", "bob", "--limit", "requests=600/hour", "--limit", "requests=1000/day"];
+    let set = |thresholds| {
+        let words = limits.iter().copied().chain(["--threshold", thresholds]);
+        quotabell(words).redis(&outbox.server.url()).run()
+    };
+    let fine = set("remaining:999");
+    assert!(fine.code == 0 && !fine.stderr.contains("warning"), "{}", fine.told());
+    let warned = set("remaining:1000,used:5000");
+    let said = "warning: remaining:1000 is never due, no limit here is higher\n";
+    assert!(warned.code == 0 && warned.stderr.contains(said), "{}", warned.told());
     let row = r#"{"subject":"carol","thresholds":[50,"used:7"],"email":"c@b.test","email_thresholds":["used:7"]}"#;
     quotabell(["subject", "import", "-"]).redis(&outbox.server.url()).stdin(row).run().expect_done();
     let carol = shown(&outbox, &["subject", "show", "carol"]).remove(0);

@@ -45,8 +45,8 @@ async fn a_higher_limit_lets_its_thresholds_be_raised_again() {
     assert_eq!((&stored.earlier[0].id, stored.earlier[0].threshold_units), (&told[0].id, 4_000));
 }
 
-/// With `alerts.on_multiple = "highest"` an alert that names no higher threshold is sent: the order of the kinds must be
-/// that of their counts, not of their spelling.
+/// With `alerts.on_multiple = "highest"` only an alert that names no higher threshold is sent: the order of the kinds
+/// must be that of their counts, not of their spelling.
 #[tokio::test]
 async fn an_alert_names_the_higher_thresholds_by_their_counts() {
     let partition = Partition::with_worker().await;

@@ -169,7 +169,7 @@ impl Import<'_> {
                 Ok(change) => {
                     let mut warnings = import_warnings::odd_subject(&change.subject, was_trimmed);
                     warnings.extend(self.named.add(&change.subject, number));
-                    warnings.extend(limit_warnings(&change.settings.set.limits));
+                    warnings.extend(limit_warnings(&change.settings.set));
                     for warning in warnings {
                         self.bar.suspend(|| say(format_args!("line {number}: warning: {warning}")));
                     }

@@ -125,7 +125,7 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     for note in report_lines(&report) {
         say(note);
     }
-    let warnings = limit_warnings(&settings.limits).into_iter().chain(contact_checks::warnings(specs, &config));
+    let warnings = limit_warnings(settings).into_iter().chain(contact_checks::warnings(specs, &config));
     for warning in warnings.chain(locale_warning) {
         say(format_args!("warning: {warning}"));
     }
