@@ -71,7 +71,8 @@ impl BenchServer {
         load::reset(&mut self.connection)?;
         machine::pin(self.server.pid(), placement.server)?;
         let (entries, batch_entries) = (self.entries_of(contender), self.batch_entries);
-        let order = Order { contender, port: self.server.port(), entries, batch_entries };
+        let separator = self.load.separator();
+        let order = Order { contender, port: self.server.port(), entries, batch_entries, separator };
         self.watch_slow()?;
         let before = server_cpu_us(&mut self.connection)?;
         let Done { seconds, cpu_us } = contenders::run(&order, placement.worker)?;

@@ -14,8 +14,7 @@ use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::redis_client::{RedisEndpoint, StreamReader};
 use quotabell::subjects::Plans;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
-use quotabell::types::Keys;
-use quotabell::types::StreamId;
+use quotabell::types::{Keys, Separator, StreamId};
 use redis::streams::StreamReadReply;
 use redis::{Connection, IntoConnectionInfo as _, Script};
 use serde::{Deserialize, Serialize};
@@ -90,6 +89,8 @@ pub struct Order {
     pub entries: usize,
     /// Maximum number of entries per batch, unless it is the default.
     pub batch_entries: Option<u32>,
+    /// The separator of subjects.
+    pub separator: Separator,
 }
 
 /// The result of a contender.
@@ -247,9 +248,10 @@ fn claim(subject: &str, percent: u16, id: &str) -> redis::Cmd {
 async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let config = Config::defaults()?;
     let endpoint = RedisEndpoint::local(order.port);
-    let keys = Keys::new(STREAM);
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
-    let settings = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone() };
+    let keys = Keys::new(STREAM).with_separator(order.separator);
+    let plans = Plans::new(&config.plans, &config.default_plan)?.by_level(order.separator, &[])?;
+    let settings =
+        CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone(), children_days: 35 };
     let stop = CancellationToken::new();
     let counted = CountedEvents::default();
     metrics::set_global_recorder(counted.clone()).context("install the recorder")?;

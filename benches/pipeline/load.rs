@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use quotabell::types::units::UNITS_MAX;
-use quotabell::types::{Day, Keys, Metric, PartitionNumber, Percent, Subject, UnixMs};
+use quotabell::types::{Day, Keys, Metric, PartitionNumber, Percent, Separator, Subject, UnixMs};
 use redis::Connection;
 
 use crate::machine;
@@ -39,12 +39,16 @@ pub struct Shape {
     pub three_windows: bool,
     /// Whether each event has an id.
     pub ids: bool,
+    /// Whether the subjects are keys of organizations with ten teams of ten keys.
+    pub paths: bool,
+    /// The character between the parts of subjects, if events count for teams and organizations too.
+    pub separator: Separator,
 }
 
 impl Shape {
     /// Daily limits, and no ids.
     pub const fn of_subjects(subjects: usize) -> Self {
-        Self { subjects, three_windows: false, ids: false }
+        Self { subjects, three_windows: false, ids: false, paths: false, separator: Separator::NONE }
     }
 }
 
@@ -83,9 +87,20 @@ impl Load {
         events.iter().for_each(|event| counts[event.subject] += event.units);
         let limits = counts.iter().enumerate().map(|(at, count)| limit_of(at, *count)).collect();
         // Scattered, so that names are not in the order of popularity.
-        let name = |at: usize| Subject::parse(format!("user-{:07}", (at * 7919 + 13) % 10_000_000).as_bytes());
+        let name = |at: usize| {
+            let at = (at * 7919 + 13) % 10_000_000;
+            match shape.paths {
+                true => format!("org-{}/team-{}/key-{at}", at % 100, at / 100 % 10).parse(),
+                false => format!("user-{at:07}").parse(),
+            }
+        };
         let subjects = (0..subjects).map(name).collect::<Result<_, _>>()?;
         Ok(Self { shape, subjects, limits, events, day: today()? })
+    }
+
+    /// The separator of its subjects.
+    pub const fn separator(&self) -> Separator {
+        self.shape.separator
     }
 
     /// Number of events.
@@ -124,7 +139,9 @@ impl Load {
         let of: Vec<usize> = self
             .subjects
             .iter()
-            .map(|subject| PartitionNumber::of_subject(subject.as_str().as_bytes(), count).get() as usize)
+            .map(|subject| {
+                PartitionNumber::of_subject(subject.as_str().as_bytes(), Separator::NONE, count).get() as usize
+            })
             .collect();
         let mut pipelines = Vec::new();
         for chunk in self.events.chunks(AT_ONCE * partitions) {
@@ -149,6 +166,10 @@ impl Load {
                     false => limit.to_string(),
                 };
                 pipeline.hset(Keys::new(STREAM).subject(subject), limit_field(), limits).ignore();
+            }
+            // Limits of the levels above that are never reached, so that their thresholds are judged.
+            for above in subjects.iter().flat_map(|subject| self.shape.separator.ancestors(subject)) {
+                pipeline.hset(Keys::new(STREAM).subject(&above), limit_field(), UNITS_MAX).ignore();
             }
             let () = pipeline.query(connection).context("write limits")?;
         }

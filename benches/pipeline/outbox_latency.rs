@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use quotabell::types::{Keys, StreamId};
+use quotabell::types::{Keys, Separator, StreamId};
 use redis::Connection;
 use redis::streams::StreamRangeReply;
 use serde::Deserialize;
@@ -92,7 +92,13 @@ fn count(
     (port, core): (u16, usize),
     traffic: Traffic,
 ) -> anyhow::Result<(HashMap<String, StreamId>, f64)> {
-    let order = Order { contender: Contender::Quotabell, port, entries: traffic.events(), batch_entries: None };
+    let order = Order {
+        contender: Contender::Quotabell,
+        port,
+        entries: traffic.events(),
+        batch_entries: None,
+        separator: Separator::NONE,
+    };
     let worker = std::thread::spawn(move || contenders::run(&order, core));
     let began = Instant::now();
     let due = produce(connection, traffic)?;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use quotabell::redis_client::RedisClient;
 use quotabell::redis_client::RedisEndpoint;
 use quotabell::redis_client::config::RedisConfig;
-use quotabell::types::{Keys, PartitionNumber};
+use quotabell::types::{Keys, PartitionNumber, Separator};
 
 use crate::Size;
 use crate::bench_server::server_cpu_us;
@@ -192,7 +192,9 @@ impl<'a> Deployment<'a> {
     async fn append_to_each(&self) -> anyhow::Result<()> {
         for (at, (keys, client)) in self.partitions.iter().enumerate() {
             let count = u32::try_from(self.partitions.len())?;
-            let is_here = |name: &String| PartitionNumber::of_subject(name.as_bytes(), count).get() as usize == at;
+            let is_here = |name: &String| {
+                PartitionNumber::of_subject(name.as_bytes(), Separator::NONE, count).get() as usize == at
+            };
             let subject = (0..).map(|n| format!("steady-{n}")).find(is_here).context("a subject of each partition")?;
             let mut append = redis::cmd("XADD");
             append.arg(keys.stream()).arg("*").arg("subject").arg(subject);

@@ -1,5 +1,5 @@
-//! The effect of the load's shape: more subjects, more windows, event ids, an append-only file. The worker and the
-//! ceiling take turns on the same load.
+//! The effect of the load's shape: more subjects, more windows, event ids, an append-only file, trees of subjects. The
+//! worker and the ceiling take turns on the same load.
 
 use anyhow::Context as _;
 use redis::Connection;
@@ -36,6 +36,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         ("events with ids", Shape { ids: true, ..few }, &[]),
         ("append-only file, everysec", few, &APPEND_ONLY),
         ("many subjects", many, &[]),
+        ("paths as flat subjects", Shape { paths: true, ..few }, &[]),
+        ("paths of three levels", Shape { paths: true, separator: "/".parse()?, ..few }, &[]),
     ];
     let wanted = std::env::var(SHAPES).unwrap_or_default();
     let mut shaped = Vec::new();

@@ -12,7 +12,8 @@ use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::store::{EditContactsError, edit_contacts};
 use crate::contacts::{Contact, ContactArray, ContactOrigin, TooManyContacts, masked_address};
 use crate::redis_client::Partition;
-use crate::types::{ContactId, Mute, Subject};
+use crate::types::subject::{LEVELS_MAX, SubjectError};
+use crate::types::{ContactId, Keys, Mute, Subject};
 
 /// The contacts that are meant.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,35 @@ pub enum ContactActionError {
     OtherId { address: String, id: ContactId },
     #[error(transparent)]
     TooMany(#[from] TooManyContacts),
+    #[error(transparent)]
+    Level(#[from] LevelError),
+}
+
+/// Why a subject can't be written, or can't have a contact that hears the levels below it.
+#[expect(missing_docs, reason = "the messages say it")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LevelError {
+    #[error(transparent)]
+    Path(#[from] SubjectError),
+    #[error("subtree has no meaning: without subjects.separator, subjects have no levels")]
+    Flat,
+    #[error("subtree has no meaning: a subject of {LEVELS_MAX} levels has none below it")]
+    Deepest,
+}
+
+/// Checks the levels of a subject that is to be written, and whether contacts may hear those below it.
+///
+/// # Errors
+///
+/// The broken rule.
+pub fn check_levels(keys: &Keys, subject: &Subject, has_subtree: bool) -> Result<(), LevelError> {
+    let separator = keys.separator();
+    separator.check(subject.as_str())?;
+    match has_subtree {
+        true if separator.is_none() => Err(LevelError::Flat),
+        true if separator.depth(subject.as_str()) + 1 == LEVELS_MAX => Err(LevelError::Deepest),
+        _ => Ok(()),
+    }
 }
 
 /// Edits the contacts that are meant, and writes them. Repeatable if `edit` is.
@@ -148,6 +178,7 @@ pub async fn add(
         let options = stored.options().cloned().unwrap_or_default();
         masked_address(&contact.clone().with_options(options))
     };
+    check_levels(keys, subject, contact.filter.subtree)?;
     let add = |array: &mut ContactArray| {
         let stored: Vec<Contact> = array.contacts().into_iter().map(|stored| stored.contact).collect();
         if let Some(id) = id {

@@ -4,7 +4,7 @@
 //! written only if they are still the same. Read next: [`crate::contacts::store`], which compares.
 
 use super::contact_spec::GeneratedSecret;
-use super::contacts::ContactActionError;
+use super::contacts::{ContactActionError, check_levels};
 use super::subject_patch::SubjectPatch;
 use crate::channels;
 use crate::contacts::array::CONTACTS;
@@ -108,6 +108,8 @@ pub async fn write(
     contacts_max: usize,
     change: &SubjectChange,
 ) -> Result<MergedChange, ContactActionError> {
+    let has_subtree = change.contacts.specs().iter().any(|spec| spec.contact.filter.subtree);
+    check_levels(keys, &change.subject, has_subtree)?;
     let merge = |stored: &[SubjectField]| {
         let merged = change.merged(stored, contacts_max)?;
         Ok((merged.fields.clone(), merged))

@@ -83,17 +83,19 @@ impl Describe for Allowed {
 /// The members of a refusal, in addition to the standard members of a problem.
 #[derive(Debug, Serialize, JsonSchema)]
 struct QuotaExceeded {
-    /// The rate, and each limit by its window, that is exceeded.
+    /// The rate, and each limit by its window, that is exceeded. The number of a level above the subject comes first:
+    /// `1/day` for the top.
     #[serde(rename = "violated-policies")]
     #[schemars(schema_with = "policies")]
-    violated_policies: Vec<&'static str>,
+    violated_policies: Vec<String>,
     #[serde(flatten)]
     check: CheckResponse,
 }
 
 fn policies(_: &mut SchemaGenerator) -> Schema {
     let words: Vec<&str> = [RATE].into_iter().chain(Window::ALL.map(Window::as_str)).collect();
-    json_schema!({"type": "array", "items": {"type": "string", "enum": words}})
+    let pattern = format!("^([1-9]/)?({})$", words.join("|"));
+    json_schema!({"type": "array", "items": {"type": "string", "pattern": pattern}})
 }
 
 const LIMIT_DOC: HeaderDoc = HeaderDoc {
@@ -142,6 +144,9 @@ pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<Che
     if record && !api.token.is_set() {
         return Err(Problem::needs_token("record"));
     }
+    if let Err(error) = api.partitions.first().keys.separator().check(subject.as_str()) {
+        return Err(Problem::bad_request(error.to_string()));
+    }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let request = CheckRequest { subject, metric, units, record };
     match api.checks.decide(&request).await {
@@ -168,7 +173,7 @@ fn headers(decision: &CheckDecision) -> HeaderMap {
 }
 
 fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
-    let violated: Vec<&str> = rate_limit_headers::violated(decision).collect();
+    let violated: Vec<String> = rate_limit_headers::violated(decision).collect();
     let detail = format!("{} ({})", decision.refusal(request), violated.join(", "));
     let mut problem = Problem::quota_exceeded(detail)
         .members(&QuotaExceeded { violated_policies: violated, check: CheckResponse::new(request, decision) })

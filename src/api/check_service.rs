@@ -117,13 +117,13 @@ impl CheckService {
         if !is_reachable.load(Ordering::Relaxed) {
             return Err(CheckFailure::Unreachable);
         }
-        let profile = self.lookup.profile(&partition.client, &request.subject).await.map_err(CheckError::Redis)?;
-        if profile.has_known_limits() {
-            return Ok(check(partition, clock, request, &profile).await?);
+        let levels = self.lookup.levels(&partition.client, &request.subject).await.map_err(CheckError::Redis)?;
+        if levels.iter().all(|level| level.profile.has_known_limits()) {
+            return Ok(check(partition, clock, request, &levels).await?);
         }
         let recorded = match self.config.on_error {
             // Such a subject is counted but not limited.
-            OnError::Allow => check(partition, clock, request, &profile).await?.recorded,
+            OnError::Allow => check(partition, clock, request, &levels).await?.recorded,
             OnError::Deny => Recorded::No,
         };
         Err(CheckFailure::Unreadable(recorded))

@@ -63,6 +63,9 @@ pub(super) struct NewContactBody {
     /// The metrics whose alerts it gets; left out or null for all.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
+    /// Whether it also gets the alerts of all levels below the subject.
+    #[serde(default)]
+    subtree: bool,
 }
 
 /// A contact that is added: [`NewContactBody`]. Each channel uses the fields that are its own.
@@ -117,6 +120,9 @@ pub(super) struct ContactFilterBody {
     /// The metrics whose alerts it gets; left out or null for all.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
+    /// Whether it also gets the alerts of all levels below the subject; left out for no.
+    #[serde(default)]
+    subtree: bool,
 }
 
 /// The body of a verification by code.
@@ -193,6 +199,8 @@ pub(super) async fn add(
 ) -> Result<JsonAnswer<AddedContact, 202>, Problem> {
     let spec = body.into_spec()?;
     let contact = &spec.contact;
+    let keys = &api.partitions.first().keys;
+    contacts::check_levels(keys, &subject, contact.filter.subtree).map_err(ContactActionError::from)?;
     // The caller can correct such a receiver now, and would not hear of a failed attempt.
     if let Some(ProbeResult { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(contact) {
         let field = contact.channel().address_field().unwrap_or_default();
@@ -207,10 +215,11 @@ pub(super) async fn add(
 pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-    Json(ContactFilterBody { thresholds, metrics }): Json<ContactFilterBody>,
+    Json(ContactFilterBody { thresholds, metrics, subtree }): Json<ContactFilterBody>,
 ) -> Result<JsonAnswer<ContactView>, Problem> {
-    let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
-    let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
+    let change = filter_change(thresholds, metrics, subtree)?;
+    let keys = &api.partitions.first().keys;
+    contacts::check_levels(keys, &subject, subtree).map_err(ContactActionError::from)?;
     change_one(&api, &subject, &contact, |array| array.set_filter(&contact, &change)).await
 }
 
@@ -253,12 +262,18 @@ impl From<ContactActionError> for Problem {
             | ContactActionError::IdTaken { .. }
             | ContactActionError::OtherId { .. }
             | ContactActionError::TooMany(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
+            ContactActionError::Level(error) => Self::bad_request(error.to_string()),
         }
     }
 }
 
-fn filter(thresholds: Option<Vec<Threshold>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
-    ContactFilter::new(thresholds, metrics).map_err(|error| Problem::bad_request(error.to_string()))
+fn filter_change(
+    thresholds: Option<Vec<Threshold>>,
+    metrics: Option<Vec<Metric>>,
+    subtree: bool,
+) -> Result<FilterChange, Problem> {
+    let filter = ContactFilter::new(thresholds, metrics).map_err(|error| Problem::bad_request(error.to_string()))?;
+    Ok(FilterChange { thresholds: Some(filter.thresholds), metrics: Some(filter.metrics), subtree: Some(subtree) })
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}`: removes a contact that was added here, verified or not. What was sent
@@ -301,8 +316,8 @@ pub(super) async fn verify(
 impl NewContactBody {
     /// The contact, if its form is legal.
     fn into_spec(self) -> Result<ContactSpec, Problem> {
-        let Self { channel, address, url, secret, format, headers, thresholds, metrics } = self;
-        let filter = filter(thresholds, metrics)?;
+        let Self { channel, address, url, secret, format, headers, thresholds, metrics, subtree } = self;
+        let filter = filter_change(thresholds, metrics, subtree)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
@@ -322,7 +337,6 @@ impl NewContactBody {
         let address = address.or(url).ok_or_else(|| {
             Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field()))
         })?;
-        let filter = FilterChange { thresholds: Some(filter.thresholds), metrics: Some(filter.metrics) };
         let named = NamedContact { channel: definition.channel, address, secret, format, headers, filter };
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
         named.check(ContactOrigin::Subject).map_err(in_field)

@@ -9,7 +9,8 @@ use crate::ledger::decision::{LimitStatus, whole_seconds};
 /// difference.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// The name of the rate's policy. That of a limit is the name of its window.
+/// The name of the rate's policy. That of a limit is the name of its window. If they belong to a level above the
+/// subject, the number of the level comes first: `1/day` for the top.
 pub const RATE: &str = "rate";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct RateLimitFields {
 
 /// The fields of a decision; `None` if no limit applies.
 pub fn fields(decision: &CheckDecision) -> Option<RateLimitFields> {
-    let named: Vec<NamedStatus<'_>> = named(decision).collect();
+    let named = named(decision);
     if named.is_empty() {
         return None;
     }
@@ -42,25 +43,29 @@ pub fn fields(decision: &CheckDecision) -> Option<RateLimitFields> {
 }
 
 /// The names of the policies that refuse.
-pub fn violated(decision: &CheckDecision) -> impl Iterator<Item = &'static str> {
-    named(decision).filter(|named| !named.status.is_admitted()).map(|named| named.name)
+pub fn violated(decision: &CheckDecision) -> impl Iterator<Item = String> {
+    named(decision).into_iter().filter(|named| !named.status.is_admitted()).map(|named| named.name)
 }
 
 /// The status of a policy.
 struct NamedStatus<'a> {
-    name: &'static str,
+    name: String,
     status: &'a LimitStatus,
     /// Whether it starts over.
     has_end: bool,
 }
 
-fn named(decision: &CheckDecision) -> impl Iterator<Item = NamedStatus<'_>> {
-    let rate = decision.rate.iter().map(|status| NamedStatus { name: RATE, status, has_end: true });
-    rate.chain(decision.limits.iter().map(|limit| NamedStatus {
-        name: limit.period.window().as_str(),
-        status: &limit.status,
-        has_end: limit.period.has_end(),
-    }))
+fn named(decision: &CheckDecision) -> Vec<NamedStatus<'_>> {
+    let rates = decision.rates.iter().map(|rate| (rate.level_above, RATE, &rate.status, true));
+    let limits = decision
+        .limits
+        .iter()
+        .map(|limit| (limit.level_above, limit.period.window().as_str(), &limit.status, limit.period.has_end()));
+    let named = |(level, name, status, has_end): (Option<usize>, &str, _, _)| {
+        let name = level.map_or_else(|| name.to_owned(), |level| format!("{level}/{name}"));
+        NamedStatus { name, status, has_end }
+    };
+    rates.chain(limits).map(named).collect()
 }
 
 fn integer(number: u64) -> u64 {
@@ -75,7 +80,7 @@ fn joined(items: impl Iterator<Item = String>) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::decision::{PeriodStatus, Recorded};
+    use crate::ledger::decision::{PeriodStatus, RateStatus, Recorded};
     use crate::types::units::UNITS_MAX;
     use crate::types::{Period, Units};
     use quotabell_throttle::Admission;
@@ -92,14 +97,22 @@ mod tests {
         }
     }
 
-    fn decision(rate: Option<LimitStatus>, limits: &[(&str, LimitStatus)]) -> CheckDecision {
+    fn decision(rate_of: Option<LimitStatus>, limits: &[(&str, LimitStatus)]) -> CheckDecision {
         let limit = |(period, status): &(&str, LimitStatus)| PeriodStatus {
+            subject: "alice".parse().expect("legal"),
+            level_above: None,
             period: Period::parse(period).expect("a period"),
             used: 0,
             status: *status,
         };
         let limits = limits.iter().map(limit).collect();
-        CheckDecision { is_judged: true, rate, limits, recorded: Recorded::No }
+        let rate = |status| RateStatus { subject: "alice".parse().expect("legal"), level_above: None, status };
+        CheckDecision {
+            is_judged: true,
+            rates: rate_of.map(rate).into_iter().collect(),
+            limits,
+            recorded: Recorded::No,
+        }
     }
 
     fn rejected(ms: u64) -> Admission {
@@ -133,6 +146,15 @@ mod tests {
         assert_eq!(fields(&decision(None, &[])), None);
     }
 
+    /// A client that knows only its own key must see which level has how much left.
+    #[test]
+    fn limits_of_levels_above_bear_the_number_of_the_level() {
+        let mut decision = decision(None, &[("2026-11-21", status(5, 3, 1000, Admission::Admitted)); 2]);
+        decision.limits[1].level_above = Some(1);
+        let told = fields(&decision).expect("limits");
+        assert_eq!(told.limit, r#""day";r=3;t=1, "1/day";r=3;t=1"#);
+    }
+
     /// 2^53-1 has 16 digits, one more than an integer of a field may have: the whole field would be thrown away.
     #[test]
     fn numbers_fit_into_a_structured_field() {
@@ -150,14 +172,14 @@ mod tests {
             (decision.retry_after_s(), violated(&decision).collect::<Vec<_>>())
         };
         let admitted = Admission::Admitted;
-        assert_eq!(of(rejected(1001), admitted, admitted), (2, vec!["rate"]));
-        assert_eq!(of(rejected(1001), admitted, rejected(5000)), (5, vec!["rate", "day"]));
-        assert_eq!(of(admitted, rejected(3000), rejected(8000)), (8, vec!["hour", "day"]));
-        assert_eq!(of(rejected(0), admitted, admitted), (1, vec!["rate"]));
+        assert_eq!(of(rejected(1001), admitted, admitted), (2, vec!["rate".to_owned()]));
+        assert_eq!(of(rejected(1001), admitted, rejected(5000)), (5, ["rate", "day"].map(String::from).to_vec()));
+        assert_eq!(of(admitted, rejected(3000), rejected(8000)), (8, ["hour", "day"].map(String::from).to_vec()));
+        assert_eq!(of(rejected(0), admitted, admitted), (1, vec!["rate".to_owned()]));
         // What never fits: a whole interval, however much of it is free, or until the period ends.
         let never = Admission::Rejected { retry_after: None };
-        assert_eq!(of(never, admitted, admitted), (60, vec!["rate"]));
-        assert_eq!(of(admitted, never, admitted), (5, vec!["hour"]));
-        assert_eq!(of(admitted, rejected(5000), never), (7, vec!["hour", "day"]));
+        assert_eq!(of(never, admitted, admitted), (60, vec!["rate".to_owned()]));
+        assert_eq!(of(admitted, never, admitted), (5, vec!["hour".to_owned()]));
+        assert_eq!(of(admitted, rejected(5000), never), (7, ["hour", "day"].map(String::from).to_vec()));
     }
 }

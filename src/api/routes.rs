@@ -150,8 +150,8 @@ pub const ROUTES: &[Route] = &[
     route("DELETE", "/v1/subjects/{id}", RequiredToken, || delete(subjects::erase))
         .operation("eraseSubject", "subjects", "Remove all stored data of a subject")
         .about(
-            "Removes settings, counts, alerts, history, refused events, deliveries, codes and limiters. If it fails, \
-             repeat it. Later usage is counted from zero.",
+            "Removes settings, counts, alerts, history, refused events, deliveries, codes and limiters, of the subject \
+             and of all levels below it. If it fails, repeat it. Later usage is counted from zero.",
         )
         .answers(&[ok("The numbers of removed items; all 0 if nothing was stored."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/history", RequiredToken, || get(subjects::history))
@@ -178,6 +178,13 @@ pub const ROUTES: &[Route] = &[
              has the default plan.",
         )
         .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
+    route("GET", "/v1/subjects/{id}/children", RequiredToken, || get(subjects::children))
+        .operation("listChildren", "subjects", "Show what the level below a subject used")
+        .about(
+            "The children with a count in the current period, the largest first, with their share. Empty for a subject \
+             without levels below it, or without `subjects.separator`.",
+        )
+        .answers(&[ok("The children."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/contacts", RequiredToken, || get(contacts::list))
         .operation("listContacts", "contacts", "List the contacts of a subject, with masked secrets")
         .about("The readable contacts in their stored order. Empty if the subject has no contacts of its own.")

@@ -20,9 +20,11 @@ use super::subject_body::SubjectBody;
 use crate::actions::contacts::ContactActionError;
 use crate::actions::subject_change::{self, ContactsChange, SubjectChange};
 use crate::contacts::store::EditContactsError;
-use crate::erasure::{self, ErasedSubject};
+use crate::erasure::{self, ErasedSubject, branch};
+use crate::subjects::StoredLevels;
 use crate::subjects::record::limit_warnings;
-use crate::types::{Alert, Day, Metric, UnixMs};
+use crate::types::{Alert, Day, Metric, UnixMs, Window};
+use crate::views::children::{self, ChildrenRequest, ChildrenView};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 use crate::views::usage::{self, UsageRequest};
 use crate::views::{
@@ -112,9 +114,12 @@ pub(super) async fn erase(
     SubjectPath(subject): SubjectPath,
 ) -> Result<JsonAnswer<ErasedSubject>, Problem> {
     let QueryState { plans, event_age_max, .. } = &api.reads;
-    let erased = erasure::erase(&api.partitions, plans, *event_age_max, &subject);
+    let erased = async {
+        let below = branch::below(&api.partitions, &subject).await?;
+        erasure::erase_branch(&api.partitions, plans, *event_age_max, &subject, &below).await
+    };
     let erased = within(ERASE_TIMEOUT, erased).await?;
-    tracing::info!(%subject, "everything that was stored of the subject is removed");
+    tracing::info!(%subject, subjects = erased.subjects, "everything that was stored of the subject is removed");
     Ok(JsonAnswer(erased))
 }
 
@@ -136,10 +141,42 @@ pub(super) async fn usage(
     let QueryState { partitions, plans, late_max, .. } = &api.reads;
     let partition = partitions.partition_of(&subject);
     let read = async {
-        let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);
+        let settings =
+            SubjectSettings::read(&StoredLevels::read(&partition.client, &partition.keys, &subject).await?, plans);
         let now = partition.client.server_time().await?;
         let request = UsageRequest { subject, settings, day, now, late_max: *late_max };
         usage::read(partition, request).await?.ok_or_else(|| no_period(now))
+    };
+    Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChildrenQuery {
+    /// The metric; `requests` if left out.
+    #[schemars(with = "Option<Metric>")]
+    metric: Option<String>,
+    /// The window; the day if left out.
+    #[schemars(with = "Option<Window>")]
+    window: Option<String>,
+}
+
+/// `GET /v1/subjects/{id}/children`
+pub(super) async fn children(
+    State(api): State<Arc<ApiState>>,
+    SubjectPath(subject): SubjectPath,
+    Query(ChildrenQuery { metric, window }): Query<ChildrenQuery>,
+) -> Result<JsonAnswer<ChildrenView>, Problem> {
+    let metric = path::parameter("metric", metric.as_deref())?.unwrap_or_default();
+    let window = path::parameter("window", window.as_deref())?.unwrap_or(Window::Day);
+    let QueryState { partitions, plans, .. } = &api.reads;
+    let partition = partitions.partition_of(&subject);
+    let read = async {
+        let stored = StoredLevels::read(&partition.client, &partition.keys, &subject).await?;
+        let settings = SubjectSettings::read(&stored, plans);
+        let now = partition.client.server_time().await?;
+        let request = ChildrenRequest { subject, settings, metric, window, now };
+        children::read(partition, request).await?.ok_or_else(|| no_period(now))
     };
     Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
 }
@@ -170,7 +207,8 @@ pub(super) async fn history(
     let QueryState { partitions, plans, late_max, history_days, .. } = &api.reads;
     let partition = partitions.partition_of(&subject);
     let read = async {
-        let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);
+        let settings =
+            SubjectSettings::read(&StoredLevels::read(&partition.client, &partition.keys, &subject).await?, plans);
         let now = partition.client.server_time().await?;
         let (late_max, days) = (*late_max, *history_days);
         let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };

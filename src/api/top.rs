@@ -13,7 +13,7 @@ use super::path::{self, Query};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use crate::ledger::batch::MetricPeriod;
-use crate::types::{Metric, Period, Window};
+use crate::types::{Metric, Period, Subject, Window};
 use crate::views::TopView;
 use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
 
@@ -36,6 +36,9 @@ pub(super) struct TopQuery {
     /// limit are left out.
     #[schemars(with = "Option<RankingOrder>", extend("default" = "used"))]
     by: Option<String>,
+    /// Only subjects below this one.
+    #[schemars(with = "Option<Subject>")]
+    under: Option<String>,
     /// How many things the page may have.
     #[schemars(with = "Option<ListLimit>")]
     limit: Option<String>,
@@ -44,18 +47,19 @@ pub(super) struct TopQuery {
 /// `GET /v1/top`: a ranking that may be some seconds old.
 pub(super) async fn top(
     State(api): State<Arc<ApiState>>,
-    Query(TopQuery { metric, window, period, by, limit }): Query<TopQuery>,
+    Query(TopQuery { metric, window, period, by, under, limit }): Query<TopQuery>,
 ) -> Result<JsonAnswer<TopView>, Problem> {
     let metric: Metric = path::parameter("metric", metric.as_deref())?.unwrap_or_default();
     let window: Option<Window> = path::parameter("window", window.as_deref())?;
     let period: Option<Period> = path::parameter("period", period.as_deref())?;
     let by = path::parameter("by", by.as_deref())?.unwrap_or(RankingOrder::Used);
+    let under: Option<Subject> = path::parameter("under", under.as_deref())?;
     let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
     let QueryState { partitions, plans, top, .. } = &api.reads;
     let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
     let period = top::period(window, period, now);
     let period = period.map_err(|error| Problem::bad_request(format!("period: {error}")))?;
-    let request = TopRequest { of: MetricPeriod { metric, period }, by };
+    let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let read = top::read(partitions, plans, &request, TOP_MAX);
     let ranked = within(TOP_TIMEOUT, top.get_or_read(&request, read)).await?;
     let mut view = TopView::clone(&ranked);

@@ -5,7 +5,7 @@ use std::fmt;
 use super::deployment_record::DeploymentRecord;
 use super::parts::Parts;
 use crate::config::Config;
-use crate::ledger::commit_settings::{CommitSettings, FORMAT};
+use crate::ledger::commit_settings::{CHILDREN_DAYS_LEAST, CommitSettings, FORMAT};
 use crate::ledger::dry_run::{DryRunError, dry_run};
 use crate::ledger::stored_partitions::{
     OtherPartitions, StoredCheckpoint, StoredPartitions, WrongKeyType, stored_partitions,
@@ -20,6 +20,7 @@ use crate::redis_client::{
 };
 use crate::types::DeploymentId;
 use crate::types::text::pluralize;
+use crate::views::changed_separator;
 
 /// Hint for a database that the server does not have.
 pub const NO_DATABASE_HINT: &str =
@@ -51,7 +52,12 @@ impl Parts<'_> {
     /// Retries until Redis answers, is supported, and the commit's dry run has passed. Safe to cancel at any time.
     pub(super) async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
         let stream = &self.config.stream;
-        let settings = CommitSettings { trim: stream.trim, partitions: stream.partitions, plans: self.plans.clone() };
+        let settings = CommitSettings {
+            trim: stream.trim,
+            partitions: stream.partitions,
+            plans: self.plans.clone(),
+            children_days: self.config.history.days.max(CHILDREN_DAYS_LEAST),
+        };
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let mut logged = String::new();
         loop {
@@ -96,6 +102,10 @@ impl Parts<'_> {
                 "the plans of this daemon differ from those of the last commit: they apply to the partitions that this \
                  daemon reads; all running daemons should have the same plans"
             );
+        }
+        let changed = changed_separator::warning(&self.partitions).await;
+        if let Some(warning) = changed.map_err(|error| self.failure_of(&error, &reading()))? {
+            tracing::warn!("{warning}");
         }
         if let Some(warning) = unread_streams(&stored) {
             tracing::warn!("{warning}");

@@ -74,6 +74,7 @@ impl Sample {
             last_entry: entry,
             raised_at_ms: raised_at,
             higher_thresholds: Vec::new(),
+            largest: Vec::new(),
         }
     }
 }

@@ -10,6 +10,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehav
 use super::channel::AlertPurpose;
 use super::error::ChannelError;
 use super::sample::{SAMPLE_AT, Sample};
+use crate::types::alert::LargestChild;
 use crate::types::text::{backslashed, printable};
 use crate::types::{Alert, Threshold, UnixMs, Window, WindowLimit};
 use crate::zones::Zone;
@@ -122,6 +123,8 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
         timezone => name(&alert.timezone),
         resets_at => local_or_empty(alert.resets_at.map(|end| end.0), &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
+        largest => alert.largest.iter().map(|child| child_value(child, &name)).collect::<Vec<_>>(),
+        largest_text => largest_text(alert, &name),
         severity => if alert.threshold_share() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
         copy => purpose == AlertPurpose::Copy,
@@ -135,6 +138,22 @@ fn threshold_value(threshold: Threshold) -> Value {
         Threshold::Used(units) => context! { kind => "used", units => units.get() },
         Threshold::Remaining(units) => context! { kind => "remaining", units => units.get() },
     }
+}
+
+fn child_value(child: &LargestChild, name: impl Fn(&str) -> String) -> Value {
+    context! {
+        subject => name(child.subject.as_str()),
+        used => child.used,
+        percent => child.percent.as_f64(),
+    }
+}
+
+/// `acme/search (45%), acme/chat (40%)`; empty without children.
+fn largest_text(alert: &Alert, name: impl Fn(&str) -> String) -> String {
+    let child = |child: &LargestChild| {
+        format!("{} ({}%)", name(child.subject.as_str()), child.percent.as_f64().unwrap_or(0.0).floor())
+    };
+    alert.largest.iter().map(child).collect::<Vec<_>>().join(", ")
 }
 
 /// Thresholds of each kind: below, at and above the limit of the sample, and what remains of it.

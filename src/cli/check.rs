@@ -8,7 +8,6 @@ use super::subject_settings;
 use crate::ledger::decision::{CheckResponse, LimitResponse, RateResponse};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use crate::redis_client::ServerClock;
-use crate::subjects::Profile;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, say};
 use crate::types::{EventId, Metric, Subject, Units};
@@ -48,10 +47,12 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
-    let fields = subject_settings::read_fields(&redis, &subject).await?;
-    let (profile, unreadable) = Profile::read(&fields, &plans, None);
-    subject_settings::warn(&subject, &unreadable);
-    if !profile.has_known_limits() {
+    let stored = subject_settings::read_levels(&redis, &subject).await?;
+    let (levels, unreadable) = stored.settings(&plans);
+    for (level, error) in unreadable {
+        subject_settings::warn(&level, &[error]);
+    }
+    if !levels.iter().all(|level| level.profile.has_known_limits()) {
         // The daemon may still have earlier values, or follow check.on_error. A guess of this command would be taken
         // for the daemon's answer.
         return Err(failed(
@@ -63,7 +64,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let request =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
     let partition = redis.partitions.partition_of(&request.subject);
-    let decision = match check(partition, &ServerClock::default(), &request, &profile).await {
+    let decision = match check(partition, &ServerClock::default(), &request, &levels).await {
         Err(CheckError::Redis(error)) => {
             redis.explained(format_args!("check {} of {}", request.metric, request.subject), Err(error))?
         }
@@ -93,8 +94,10 @@ fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
         pairs.push(("event id", id.to_string()));
     }
     output.pairs(&pairs)?;
-    let rate = response.rate.iter().map(rate_row);
-    let rows: Vec<Vec<String>> = rate.chain(response.limits.iter().map(limit_row)).collect();
+    let rate = response.rate.iter().map(|rate| rate_row("rate".to_owned(), rate));
+    let above = response.rates_above.iter().map(|above| rate_row(format!("rate of {}", above.subject), &above.rate));
+    let limits = response.limits.iter().map(|limit| limit_row(limit, &response.subject));
+    let rows: Vec<Vec<String>> = rate.chain(above).chain(limits).collect();
     if rows.is_empty() {
         say(format_args!("{} has neither a limit nor a rate of {}", response.subject, response.metric));
         return Ok(());
@@ -103,15 +106,16 @@ fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
     output.rows(&mut Table::new(&["", "PERIOD", "USED", "LIMIT", "REMAINING", "RESET"]), &rows)
 }
 
-fn rate_row(rate: &RateResponse) -> Vec<String> {
+fn rate_row(name: String, rate: &RateResponse) -> Vec<String> {
     let RateResponse { limit, remaining, reset_s } = rate;
     let unknown = || "-".to_owned();
-    vec!["rate".to_owned(), unknown(), unknown(), limit.to_string(), remaining.to_string(), format!("{reset_s} s")]
+    vec![name, unknown(), unknown(), limit.to_string(), remaining.to_string(), format!("{reset_s} s")]
 }
 
-fn limit_row(limit: &LimitResponse) -> Vec<String> {
-    let LimitResponse { window, period, limit, used, remaining, reset_s } = limit;
-    let cells = [window.to_string(), period.to_string(), used.to_string(), limit.to_string(), remaining.to_string()];
+fn limit_row(limit: &LimitResponse, asked: &str) -> Vec<String> {
+    let LimitResponse { subject, window, period, limit, used, remaining, reset_s } = limit;
+    let name = if subject.as_str() == asked { window.to_string() } else { format!("{window} of {subject}") };
+    let cells = [name, period.to_string(), used.to_string(), limit.to_string(), remaining.to_string()];
     cells.into_iter().chain([or_dash(reset_s.map(|reset_s| format!("{reset_s} s")))]).collect()
 }
 

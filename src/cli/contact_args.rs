@@ -57,6 +57,9 @@ pub struct ContactFilterArgs {
     /// Only alerts of this metric, or `all`
     #[arg(long = "metric", value_name = "METRIC")]
     metrics: Vec<String>,
+    /// Also alerts of all levels below the subject, or with `false` no longer
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    subtree: Option<String>,
 }
 
 fn header(line: &str) -> Result<(String, String), &'static str> {
@@ -106,6 +109,7 @@ impl ContactFilterArgs {
     /// A value that is no threshold or metric, is named twice, or stands beside `all`.
     pub fn change(&self) -> Result<FilterChange, String> {
         let joined = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
-        FilterChange::parse(joined(&self.thresholds).as_deref(), joined(&self.metrics).as_deref())
+        let (thresholds, metrics) = (joined(&self.thresholds), joined(&self.metrics));
+        FilterChange::parse(thresholds.as_deref(), metrics.as_deref(), self.subtree.as_deref())
     }
 }

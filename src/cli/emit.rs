@@ -79,6 +79,8 @@ struct EmitSummary {
 pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
     let config = context.config()?;
+    let path = config.subjects.separator.check(args.subject.as_str());
+    path.map_err(|error| hint::usage(error.to_string(), "subjects.separator decides how ids are divided"))?;
     let redis = connect::redis(&config).await?;
     let stream = redis.partitions.partition_of(&args.subject).keys.stream().to_owned();
     let emitted = append_all(&args, &redis, stream).await?;

@@ -12,6 +12,7 @@ use crate::redis_client::{Partition, Partitions, RedisConfig, RedisEndpoint};
 use crate::terminal::hint::{self, usage, with_hint};
 use crate::terminal::output::{self, FormatArgs, pluralize, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
+use crate::views::changed_separator;
 
 #[derive(Debug, Args)]
 #[command(
@@ -84,6 +85,9 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
                 ("next", "daemons may start at the source".to_owned()),
             ])
         });
+    }
+    if let Ok(Some(warning)) = changed_separator::warning(&from).await {
+        say(format_args!("warning: {warning}"));
     }
     let migrated = migration.run(|step| say(step)).await;
     let MigrationSummary { elements, entries } = with_hint_of(migrated, &source, &target)?;

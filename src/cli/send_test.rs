@@ -115,8 +115,8 @@ fn own_time() -> UnixMs {
 
 async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config).await?;
-    let fields = subject_settings::read_fields(&redis, subject).await?;
-    let contacts = config.contact_resolver().read_contacts(subject, &fields);
+    let stored = subject_settings::read_levels(&redis, subject).await?;
+    let contacts = config.contact_resolver().read_contacts(&stored);
     for unreadable in &contacts.unreadable {
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
@@ -124,7 +124,7 @@ async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> 
     let contact = choose(&contacts, named).map_err(|error| not_chosen(subject, named, &contacts, &error))?;
     let now = redis.server_time().await?;
     warnings(subject, &contacts, &contact, now).iter().for_each(say);
-    let settings = SubjectSettings::read(&fields, &config.plans()?);
+    let settings = SubjectSettings::read(&stored, &config.plans()?);
     subject_settings::warn(subject, &settings.unreadable);
     Ok(Addressee { contact, secret: None, sample: sample(subject, settings), now, redis: Some(redis) })
 }

@@ -1,15 +1,16 @@
 //! A subject's settings, for the commands that show its usage.
 
 use super::connect::CliConnection;
+use crate::redis_client::Partition;
 use crate::subjects::record::{BILLING_DAY, SubjectField, TIMEZONE};
-use crate::subjects::{FieldError, Plans};
+use crate::subjects::{FieldError, Plans, StoredLevels};
 use crate::terminal::output::say;
 use crate::types::Subject;
 use crate::views::{SubjectSettings, subject};
 
 /// Reads the settings, and warns about unreadable ones and the values shown instead.
 pub async fn read(redis: &CliConnection, subject: &Subject, plans: &Plans) -> anyhow::Result<SubjectSettings> {
-    let settings = SubjectSettings::read(&read_fields(redis, subject).await?, plans);
+    let settings = SubjectSettings::read(&read_levels(redis, subject).await?, plans);
     warn(subject, &settings.unreadable);
     warn_of_substitutes(&settings.unreadable);
     Ok(settings)
@@ -19,6 +20,12 @@ pub async fn read(redis: &CliConnection, subject: &Subject, plans: &Plans) -> an
 pub async fn read_fields(redis: &CliConnection, subject: &Subject) -> anyhow::Result<Vec<SubjectField>> {
     let fields = subject::read_fields(redis.partitions.first(), subject).await;
     redis.explained(format_args!("read subject {subject}"), fields)
+}
+
+/// Reads the stored fields of the subject and of the levels above it.
+pub async fn read_levels(redis: &CliConnection, subject: &Subject) -> anyhow::Result<StoredLevels> {
+    let Partition { client, keys } = redis.partitions.first();
+    redis.explained(format_args!("read subject {subject}"), StoredLevels::read(client, keys, subject).await)
 }
 
 pub fn warn(subject: &Subject, unreadable: &[FieldError]) {

@@ -7,7 +7,7 @@ use super::context::CliContext;
 use crate::ledger::batch::MetricPeriod;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
-use crate::types::{Metric, Period, Window};
+use crate::types::{Metric, Period, Subject, Window};
 use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
 
 #[derive(Debug, Args)]
@@ -34,6 +34,9 @@ pub struct TopArgs {
     /// The order: used, or percent
     #[arg(long, value_name = "ORDER", default_value_t = RankingOrder::Used)]
     pub by: RankingOrder,
+    /// Only subjects below this one
+    #[arg(long, value_name = "SUBJECT")]
+    pub under: Option<Subject>,
     /// Number of subjects, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=TOP_MAX as u64))]
     pub limit: u64,
@@ -49,7 +52,7 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let period = top::period(args.window, args.period, now).map_err(|error| {
         hint::failed(format_args!("--period: {error}"), "leave --window out: a period tells its window")
     })?;
-    let request = TopRequest { of: MetricPeriod { metric: args.metric, period }, by: args.by };
+    let request = TopRequest { of: MetricPeriod { metric: args.metric, period }, by: args.by, under: args.under };
     let limit = usize::try_from(args.limit).unwrap_or(TOP_MAX);
     let ranked = top::read(&redis.partitions, &plans, &request, limit).await;
     let ranked = redis.explained(format_args!("read the counters of {period}"), ranked)?;

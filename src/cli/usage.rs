@@ -7,8 +7,9 @@ use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
 use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded, say};
-use crate::types::{Day, Subject, UnixMs};
+use crate::types::{Day, Metric, Subject, UnixMs, Window};
 use crate::views::UsageView;
+use crate::views::children::{self, ChildView, ChildrenRequest, ChildrenView};
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 
 #[derive(Debug, Args)]
@@ -21,6 +22,7 @@ use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 Examples:
   quotabell usage alice
   quotabell usage alice --day 2026-11-21
+  quotabell usage acme --children --window month
   quotabell usage alice --json | jq '.metrics[] | {metric, percent: .windows[0].used_percent}'"
 )]
 pub struct UsageArgs {
@@ -29,23 +31,57 @@ pub struct UsageArgs {
     /// A day, YYYY-MM-DD [default: today]
     #[arg(long)]
     pub day: Option<Day>,
+    /// Instead: what the level below used in the current period
+    #[arg(long, conflicts_with = "day")]
+    pub children: bool,
+    /// With --children: the metric [default: requests]
+    #[arg(long, requires = "children")]
+    pub metric: Option<Metric>,
+    /// With --children: the window [default: day]
+    #[arg(long, requires = "children")]
+    pub window: Option<Window>,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
-    let UsageArgs { subject, day, format } = args;
+    let UsageArgs { subject, day, children, metric, window, format } = args;
     let config = context.config()?;
     let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let settings = subject_settings::read(&redis, &subject, &plans).await?;
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
+    let partition = redis.partitions.partition_of(&subject);
+    let no_period = || format!("no period holds that day or {now}, which the server's clock shows");
+    if children {
+        let (metric, window) = (metric.unwrap_or_default(), window.unwrap_or(Window::Day));
+        let request = ChildrenRequest { subject, settings, metric, window, now };
+        let view = redis.explained(what, children::read(partition, request).await)?.with_context(no_period)?;
+        return output::print(&format, &view, |output| print_children(&view, output));
+    }
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
-    let partition = redis.partitions.partition_of(&request.subject);
-    let usage = redis.explained(what, usage::read(partition, request).await)?;
-    let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
+    let usage = redis.explained(what, usage::read(partition, request).await)?.with_context(no_period)?;
     output::print(&format, &usage, |output| print(&usage, now, output))
+}
+
+fn print_children(view: &ChildrenView, output: &mut Output) -> anyhow::Result<()> {
+    let ChildrenView { subject, metric, period, used, children, .. } = view;
+    output.pairs(&[
+        ("subject", subject.to_string()),
+        ("metric", metric.to_string()),
+        ("period", period.to_string()),
+        ("used", used.to_string()),
+    ])?;
+    if children.is_empty() {
+        say(format_args!("no level below {subject} used that metric in that period"));
+        return Ok(());
+    }
+    output.line("")?;
+    let row =
+        |child: &ChildView| vec![child.subject.to_string(), child.used.to_string(), format!("{:.1}%", child.percent)];
+    let rows: Vec<Vec<String>> = children.iter().map(row).collect();
+    output.rows(&mut Table::new(&["SUBJECT", "USED", "SHARE"]).may_shrink(&["SUBJECT"]), &rows)
 }
 
 const HEADING: [&str; 8] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "RESETS", "ALERTS"];

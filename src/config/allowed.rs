@@ -26,6 +26,9 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["history", "days"], "a whole number of days, 0 to 1000; 0 for no history"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (&["subjects", "contacts_max"], "a whole number, 1 to 1000"),
+    (&["subjects", "separator"], r#"one ASCII punctuation mark, such as "/", or "" for flat subjects"#),
+    (&["subjects", "default_plans"], r#"with subjects.separator, up to 4 names of plans, that of the top level first"#),
+    (&["subjects", "default_plans", "*"], "the name of one of the plans"),
     (
         &["subjects", "prefix"],
         "1 to 64 visible ASCII characters without {}*?[]\\, the last one a colon, which begin no other key",

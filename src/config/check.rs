@@ -14,6 +14,7 @@ use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
 use crate::subjects::record::parse_timezone;
 use crate::types::duration::HumanDuration;
+use crate::types::subject::LEVELS_MAX;
 use crate::types::threshold::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
 use quotabell_throttle::MEMBERS_MAX;
@@ -146,6 +147,16 @@ fn subjects(config: &Config, violations: &mut Violations) {
     violations.require(!own, &path, format!("{prefix:?} may begin other keys of quotabell"));
     let stream = format!("stream.key = {:?} begins with {prefix:?}", config.stream.key);
     violations.require_beside(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
+    let plans = &config.subjects.default_plans;
+    let path = ["subjects", "default_plans"];
+    let problem = format!("names {} plans, but a subject has at most {LEVELS_MAX} levels", plans.len());
+    violations.require(plans.len() <= LEVELS_MAX, &path, problem);
+    let flat = config.subjects.separator.is_none() && !plans.is_empty();
+    violations.require(!flat, &path, "names plans of levels, but subjects.separator is empty: subjects have no levels");
+    for (index, plan) in plans.iter().enumerate() {
+        let path = ["subjects", "default_plans", &format!("[{index}]")];
+        violations.require(config.plans.contains_key(plan), &path, no_such_plan(config, plan));
+    }
     violations.require(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0");
     violations.require_in(1..=CONTACTS_BOUND, &config.subjects.contacts_max, &["subjects", "contacts_max"]);
 }

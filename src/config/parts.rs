@@ -23,12 +23,14 @@ impl Config {
     /// The keys of the first partition and of subjects.
     pub fn keys(&self) -> Keys {
         let first = PartitionNumber::first(self.stream.partitions);
-        Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix)
+        let keys = Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix);
+        keys.with_separator(self.subjects.separator)
     }
 
     /// The plans with their limits and limiters.
     pub fn plans(&self) -> Result<Plans, PlansError> {
-        Plans::new(&self.plans, &self.default_plan)
+        let plans = Plans::new(&self.plans, &self.default_plan)?;
+        plans.by_level(self.subjects.separator, &self.subjects.default_plans)
     }
 
     /// The resolver of contacts: those of subjects and those of the configuration.

@@ -9,7 +9,7 @@ use super::mail_domain::{ascii_domain, with_domain};
 use super::message_format::SecretUse;
 use super::options::ContactOptions;
 use crate::types::text::{MASK, masked_url};
-use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Locale, Mute, Secret, UnixMs};
+use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Locale, Mute, Secret, Subject, UnixMs};
 
 /// The channel and the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct Contact {
     /// The language of messages to the subject; `None` for the default one. It is stored beside the contacts, not in
     /// them.
     pub locale: Option<Locale>,
+    /// The level above that it belongs to, and its id there; `None` for a contact of the subject itself. Never stored.
+    pub inherited: Option<(Subject, ContactId)>,
 }
 
 impl Contact {
@@ -84,6 +86,7 @@ impl Contact {
             filter: ContactFilter::default(),
             disabled: None,
             locale: None,
+            inherited: None,
         }
     }
 
@@ -92,6 +95,21 @@ impl Contact {
     /// a mailbox is compared in lower case.
     pub fn derived_id(&self) -> ContactId {
         derived_id(self.channel(), self.address())
+    }
+
+    /// The contact as a level below its subject gets it. Its id there is the one derived from its address, so that it
+    /// never is the id of another contact.
+    #[must_use]
+    pub fn inherited_from(self, subject: &Subject) -> Self {
+        Self { id: self.derived_id(), inherited: Some((subject.clone(), self.id.clone())), ..self }
+    }
+
+    /// The subject that it belongs to, and the contact as it is there, for a contact of `subject`.
+    pub fn where_it_belongs(&self, subject: &Subject) -> (Subject, Self) {
+        match self.inherited.clone() {
+            Some((level, id)) => (level, Self { id, inherited: None, ..self.clone() }),
+            None => (subject.clone(), self.clone()),
+        }
     }
 
     /// The channel of the endpoint.

@@ -125,6 +125,9 @@ struct ContactJson {
     /// The metrics whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metrics: Option<Vec<Metric>>,
+    /// Whether it also gets the alerts of all levels below its subject.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    subtree: bool,
     /// Present if it gets nothing because its receiver or mailbox no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<DisabledState>,
@@ -183,7 +186,8 @@ impl TryFrom<ContactJson> for Contact {
         let until = json.muted_until.map(|text| text.parse().map_err(|_| ContactError::MutedUntil)).transpose()?;
         contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
         contact.verified = json.verified;
-        contact.filter = ContactFilter::new(json.thresholds, json.metrics)?;
+        let filter = ContactFilter::new(json.thresholds, json.metrics)?;
+        contact.filter = ContactFilter { subtree: json.subtree, ..filter };
         contact.disabled = json.disabled;
         Ok(contact)
     }
@@ -212,7 +216,8 @@ impl From<Contact> for ContactJson {
         let address = Some(contact.address().to_owned());
         let (address, url) = if is_url { (None, address) } else { (address, None) };
         let ContactOptions { secret, format, headers } = contact.options().cloned().unwrap_or_default();
-        let Contact { id, mute, verified, filter: ContactFilter { thresholds, metrics }, disabled, .. } = contact;
+        let Contact { id, mute, verified, filter, disabled, .. } = contact;
+        let ContactFilter { thresholds, metrics, subtree } = filter;
         Self {
             id: Some(id.as_str().to_owned()),
             channel: channel.as_str().to_owned(),
@@ -227,6 +232,7 @@ impl From<Contact> for ContactJson {
             verified,
             thresholds: named(thresholds),
             metrics: named(metrics),
+            subtree,
             disabled,
         }
     }

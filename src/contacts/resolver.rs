@@ -14,9 +14,9 @@ use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use super::edit::CONTACTS_BOUND;
 use crate::contacts::{Contact, OperatorContact};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
-use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
 use crate::subjects::record::{LOCALE, SubjectField, parse_locale};
+use crate::subjects::{StoredLevels, SubjectMutes};
 use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs, meters};
 
 /// Reads contacts of subjects; holds the fallback contacts.
@@ -114,9 +114,10 @@ impl ContactResolver {
         &self.operator
     }
 
-    /// The contacts of `subject`: its own verified ones, or the fallback contacts if it has none. If the stored field
-    /// is unreadable, the alert waits until it is repaired, because it was not meant for the fallback contacts. Warns
-    /// about each unreadable contact.
+    /// The contacts of `subject`: its own verified ones, or those of the nearest level above that has some, or the
+    /// fallback contacts; and those of all levels above that also get the alerts of levels below. If a stored field is
+    /// unreadable, the alert waits until it is repaired, because it was not meant for others. Warns about each
+    /// unreadable contact.
     ///
     /// # Errors
     ///
@@ -127,15 +128,16 @@ impl ContactResolver {
         client: &RedisClient,
         subject: &Subject,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.subject(subject)).arg(CONTACTS).arg(LOCALE);
-        self.resolve(subject, client.query(&command).await)
+        self.resolve(subject, query_levels(client, &self.commands(subject, &[])).await)
     }
 
-    /// The contacts in the fields of a subject's hash.
-    pub fn read_contacts(&self, subject: &Subject, fields: &[SubjectField]) -> ResolvedContacts {
-        let stored = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, v)| v.clone());
-        self.read_values(subject, vec![stored(CONTACTS), stored(LOCALE)])
+    /// The contacts in the fields of a subject and of the levels above it.
+    pub fn read_contacts(&self, stored: &StoredLevels) -> ResolvedContacts {
+        let level = |(subject, fields): (&Subject, &[SubjectField])| {
+            let value = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, v)| v.clone());
+            self.read_level(subject, vec![value(CONTACTS), value(LOCALE)])
+        };
+        self.of_levels(stored.iter().map(level).collect())
     }
 
     /// The contacts of the alert's subject, with the mutes that are in force at `now` and apply to this alert. A mute
@@ -146,26 +148,25 @@ impl ContactResolver {
         alert: &Alert,
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
-        let stored = client.query(&self.recipients_command(alert)).await;
+        let stored = query_levels(client, &self.recipients_commands(alert)).await;
         self.read_recipients(alert, stored, now)
     }
 
-    /// The query of [`ContactResolver::recipients_of`], for callers that send many at once.
-    pub fn recipients_command(&self, alert: &Alert) -> Cmd {
-        let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.subject(&alert.subject)).arg(CONTACTS).arg(LOCALE).arg(&mute_fields(alert));
-        command
+    /// The queries of [`ContactResolver::recipients_of`], one for each level, for callers that send many at once.
+    pub fn recipients_commands(&self, alert: &Alert) -> Vec<Cmd> {
+        self.commands(&alert.subject, &mute_fields(alert))
     }
 
-    /// Interprets the reply to [`ContactResolver::recipients_command`].
+    /// Interprets the replies to [`ContactResolver::recipients_commands`].
     pub fn read_recipients(
         &self,
         alert: &Alert,
         stored: RedisResult<StoredRecipients>,
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
+        let own = stored.as_ref().ok().and_then(|levels| levels.first()?.as_ref().ok());
         // Behind contacts and locale.
-        let muted: Vec<Option<Vec<u8>>> = stored.iter().flatten().skip(2).cloned().collect();
+        let muted: Vec<Option<Vec<u8>>> = own.into_iter().flatten().skip(2).cloned().collect();
         let muted = mute_fields(alert).into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
         for error in unreadable {
@@ -174,8 +175,7 @@ impl ContactResolver {
         Ok((self.resolve(&alert.subject, stored)?, mutes))
     }
 
-    /// The contacts of many subjects in their order, with one request to each server. They have no locale, because this
-    /// is for callers that do not write to the subjects.
+    /// The contacts of many subjects in their order, with one request to each server.
     ///
     /// # Errors
     ///
@@ -186,60 +186,125 @@ impl ContactResolver {
         subjects: &[&Subject],
     ) -> Result<Vec<ResolvedContacts>, ResolveContactsError> {
         let Some(first) = subjects.first() else { return Ok(Vec::new()) };
-        let mut pipeline = redis::pipe();
-        pipeline.ignore_errors();
-        for subject in subjects {
-            pipeline.cmd("HGET").arg(self.keys.subject(subject)).arg(CONTACTS);
-        }
-        let replies: Vec<RedisResult<Option<Vec<u8>>>> = client
-            .pipe(&pipeline)
-            .await
-            .map_err(|source| ResolveContactsError { subject: (*first).clone(), source })?;
-        let resolve = |(subject, reply): (&&Subject, RedisResult<_>)| self.resolve(subject, reply.map(|one| vec![one]));
-        subjects.iter().zip(replies).map(resolve).collect()
+        let commands: Vec<Vec<Cmd>> = subjects.iter().map(|subject| self.commands(subject, &[])).collect();
+        let failed = |source| ResolveContactsError { subject: (*first).clone(), source };
+        let replies = query_levels(client, &commands.concat()).await.map_err(failed)?;
+        let mut replies = replies.into_iter();
+        let resolve = |(subject, commands): (&&Subject, &Vec<Cmd>)| {
+            self.resolve(subject, Ok(replies.by_ref().take(commands.len()).collect()))
+        };
+        subjects.iter().zip(&commands).map(resolve).collect()
     }
 
-    /// Interprets the reply with a subject's contacts. Warns about unreadable ones.
+    /// The queries for the contacts and the locale of a subject, with these fields of its own, and of each level above.
+    fn commands(&self, subject: &Subject, own_fields: &[String]) -> Vec<Cmd> {
+        let mut commands = Vec::with_capacity(1);
+        for (at, level) in std::iter::once(subject).chain(&self.keys.separator().ancestors(subject)).enumerate() {
+            let mut command = redis::cmd("HMGET");
+            command.arg(self.keys.subject(level)).arg(CONTACTS).arg(LOCALE);
+            commands.push(if at == 0 { command.arg(own_fields).to_owned() } else { command });
+        }
+        commands
+    }
+
+    /// Interprets the replies with the contacts of a subject and of the levels above it. Warns about unreadable ones.
     fn resolve(
         &self,
         subject: &Subject,
-        reply: RedisResult<StoredRecipients>,
+        replies: RedisResult<StoredRecipients>,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
-        match reply {
-            Ok(values) => Ok(self.read_values(subject, values)),
+        let failed = |source| ResolveContactsError { subject: subject.clone(), source };
+        let ancestors = self.keys.separator().ancestors(subject);
+        let levels = std::iter::once(subject).chain(&ancestors).zip(replies.map_err(failed)?);
+        let level = |(level, reply): (&Subject, RedisResult<LevelReply>)| match reply {
+            Ok(values) => Ok(self.read_level(level, values)),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                let broken = ResolvedContacts::broken("the subject's key is not a hash");
-                broken.warn(subject);
-                Ok(ResolvedContacts { operator: Arc::clone(&self.operator), ..broken })
+                let contacts = ResolvedContacts::broken("the subject's key is not a hash");
+                contacts.warn(level);
+                Ok(LevelContacts { subject: level.clone(), contacts, locale: None })
             }
-            Err(source) => Err(ResolveContactsError { subject: subject.clone(), source }),
-        }
+            Err(source) => Err(failed(source)),
+        };
+        Ok(self.of_levels(levels.map(level).collect::<Result<_, _>>()?))
     }
 
-    fn read_values(&self, subject: &Subject, values: StoredRecipients) -> ResolvedContacts {
+    fn read_level(&self, subject: &Subject, values: LevelReply) -> LevelContacts {
         let mut values = values.into_iter();
         let (contacts, locale) = (values.next().flatten(), values.next().flatten());
-        let contacts = self.parse(contacts).with_locale(locale_of(subject, locale));
+        let contacts = self.parse(contacts);
         contacts.warn(subject);
-        contacts
+        LevelContacts { subject: subject.clone(), contacts, locale: locale_of(subject, locale) }
     }
 
     /// Interprets a stored field. Pure.
     fn parse(&self, field: Option<Vec<u8>>) -> ResolvedContacts {
-        let own = match ContactArray::parse(field.as_deref().unwrap_or_default()) {
+        match ContactArray::parse(field.as_deref().unwrap_or_default()) {
             Ok(array) => ResolvedContacts::from_array(&array, self.contacts_max),
             Err(error) => ResolvedContacts::broken(&error.to_string()),
-        };
-        let own = ResolvedContacts { operator: Arc::clone(&self.operator), ..own };
-        match own.readable.is_empty() && own.unreadable.is_empty() {
-            true => ResolvedContacts { source: ContactsSource::Fallback, readable: self.fallback.clone(), ..own },
-            false => own,
         }
+    }
+
+    /// The contacts that the first of these levels has, from it to the top: with those that it inherits. Pure.
+    fn of_levels(&self, mut levels: Vec<LevelContacts>) -> ResolvedContacts {
+        let mut locale = None;
+        for level in levels.iter_mut().rev() {
+            locale = level.locale.take().or(locale);
+            let contacts = level.contacts.readable.iter_mut().chain(&mut level.contacts.disabled);
+            contacts.for_each(|contact| contact.locale.clone_from(&locale));
+        }
+        let has_some =
+            |level: &LevelContacts| !level.contacts.readable.is_empty() || !level.contacts.unreadable.is_empty();
+        let nearest = levels.iter().position(has_some);
+        let mut levels = levels.into_iter();
+        let mut all = levels.next().map(|own| own.contacts).unwrap_or_default();
+        for (at, LevelContacts { subject, contacts, .. }) in (1..).zip(levels) {
+            let inherits = |contact: &Contact| Some(at) == nearest || contact.filter.subtree;
+            let below = |contacts: Vec<Contact>| {
+                contacts
+                    .into_iter()
+                    .filter(inherits)
+                    .map(|contact| contact.inherited_from(&subject))
+                    .collect::<Vec<_>>()
+            };
+            for contact in below(contacts.readable) {
+                if !all.readable.iter().any(|other| other.has_same_address(&contact)) {
+                    all.readable.push(contact);
+                }
+            }
+            all.disabled.extend(below(contacts.disabled));
+            all.unreadable.extend(contacts.unreadable);
+        }
+        if all.readable.is_empty() && all.unreadable.is_empty() {
+            all.source = ContactsSource::Fallback;
+            all.readable.clone_from(&self.fallback);
+        }
+        ResolvedContacts { operator: Arc::clone(&self.operator), ..all }
     }
 }
 
-/// The values of the fields that decide who gets an alert: contacts, locale, mutes. The last ones may be missing.
-pub type StoredRecipients = Vec<Option<Vec<u8>>>;
+/// The contacts of one level.
+struct LevelContacts {
+    subject: Subject,
+    contacts: ResolvedContacts,
+    locale: Option<Locale>,
+}
+
+/// Sends the queries for one or more subjects at once.
+async fn query_levels(client: &RedisClient, commands: &[Cmd]) -> RedisResult<StoredRecipients> {
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for command in commands {
+        pipeline.add_command(command.clone());
+    }
+    client.pipe(&pipeline).await
+}
+
+/// The values of the fields of a level that decide who gets an alert: contacts, locale, and of the subject itself its
+/// mutes.
+pub type LevelReply = Vec<Option<Vec<u8>>>;
+
+/// The replies for a subject and the levels above it, in this order.
+pub type StoredRecipients = Vec<RedisResult<LevelReply>>;
 
 /// The fields of the mutes that apply to an alert: that of its subject, and that of its metric.
 fn mute_fields(alert: &Alert) -> [String; 2] {
@@ -262,15 +327,6 @@ fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
 }
 
 impl ResolvedContacts {
-    /// Sets the subject's language. Contacts of the configuration belong to the operator and have the default one.
-    fn with_locale(mut self, locale: Option<Locale>) -> Self {
-        if self.source == ContactsSource::Own {
-            let own = self.readable.iter_mut().chain(&mut self.disabled);
-            own.for_each(|contact| contact.locale.clone_from(&locale));
-        }
-        self
-    }
-
     /// Logs the unreadable contacts, each with its id if that can be read.
     fn warn(&self, subject: &Subject) {
         for UnreadableContact { id, why } in &self.unreadable {
@@ -340,7 +396,13 @@ mod tests {
     fn parsed(fallback: &[&str], field: &str) -> ResolvedContacts {
         let resolver =
             ContactResolver::new(Keys::new("usage"), fallback.iter().map(|address| Contact::email(address)).collect());
-        resolver.parse(Some(field.as_bytes().to_vec()))
+        resolver.of_levels(vec![level(&resolver, "alice", field, None)])
+    }
+
+    fn level(resolver: &ContactResolver, name: &str, field: &str, locale: Option<&str>) -> LevelContacts {
+        let contacts = resolver.parse(Some(field.as_bytes().to_vec()));
+        let locale = locale.map(|locale| Locale::parse(locale).expect("legal"));
+        LevelContacts { subject: name.parse().expect("legal"), contacts, locale }
     }
 
     fn addresses(contacts: &ResolvedContacts) -> Vec<&str> {
@@ -405,5 +467,51 @@ mod tests {
         assert_eq!(addresses(&parsed(&["ops@b.test"], &format!("[{UNVERIFIED}]"))), ["ops@b.test"]);
         assert_eq!(addresses(&parsed(&["ops@b.test"], &format!("[{UNVERIFIED},{{}}]"))), [""; 0]);
         assert_eq!(addresses(&parsed(&[], &format!("[{UNVERIFIED}]"))), [""; 0]);
+    }
+
+    fn mails(names: &[&str]) -> String {
+        let one = |name: &&str| {
+            let (name, subtree) = name.strip_suffix('+').map_or((*name, false), |name| (name, true));
+            format!(r#"{{"id":"same","channel":"email","address":"{name}@b.test","subtree":{subtree}}}"#)
+        };
+        format!("[{}]", names.iter().map(one).collect::<Vec<_>>().join(","))
+    }
+
+    /// A level without contacts has those of the nearest level above that has some; contacts with `subtree` of any
+    /// level above come on top, each address once.
+    #[test]
+    fn levels_inherit_contacts() {
+        let resolver = ContactResolver::new(Keys::new("usage"), vec![Contact::email("ops@b.test")]);
+        let of = |levels: [&[&str]; 3]| {
+            let names = ["acme/a/k", "acme/a", "acme"];
+            let levels = levels.iter().zip(names).map(|(mailed, name)| level(&resolver, name, &mails(mailed), None));
+            let contacts = resolver.of_levels(levels.collect());
+            addresses(&contacts).into_iter().map(|address| address.replace("@b.test", "")).collect::<Vec<_>>()
+        };
+        assert_eq!(of([&["key"], &["team"], &["org"]]), ["key"]);
+        assert_eq!(of([&[], &["team"], &["org"]]), ["team"]);
+        assert_eq!(of([&[], &[], &["org"]]), ["org"]);
+        assert_eq!(of([&[], &["team"], &["org", "audit+"]]), ["team", "audit"]);
+        assert_eq!(of([&["key"], &["lead+"], &["audit+"]]), ["key", "lead", "audit"]);
+        assert_eq!(of([&["audit"], &[], &["audit+"]]), ["audit"]);
+        assert_eq!(of([&[], &[], &[]]), ["ops"]);
+    }
+
+    /// The id is that of the address: two levels may have used one id for two addresses. The language is that of the
+    /// level that the contact belongs to.
+    #[test]
+    fn an_inherited_contact_knows_where_it_belongs() {
+        let resolver = ContactResolver::new(Keys::new("usage"), Vec::new());
+        let own = level(&resolver, "acme/a", &mails(&["team"]), Some("vi"));
+        let above = level(&resolver, "acme", &mails(&["audit+"]), Some("en"));
+        let contacts = resolver.of_levels(vec![own, above]).readable;
+        let (team, audit) = (&contacts[0], &contacts[1]);
+        assert_eq!((team.id.as_str(), team.locale.as_ref().map(ToString::to_string)), ("same", Some("vi".into())));
+        assert_eq!(
+            (audit.id.clone(), audit.locale.as_ref().map(ToString::to_string)),
+            (audit.derived_id(), Some("en".into()))
+        );
+        let (subject, stored) = audit.where_it_belongs(&"acme/a".parse().expect("legal"));
+        assert_eq!((subject.as_str(), stored.id.as_str()), ("acme", "same"));
     }
 }

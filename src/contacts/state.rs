@@ -11,6 +11,7 @@ use crate::types::{ContactFilter, ContactFilterError, ContactId, DisabledState, 
 const DISABLED: &str = "disabled";
 const THRESHOLDS: &str = "thresholds";
 const METRICS: &str = "metrics";
+const SUBTREE: &str = "subtree";
 
 /// A change to the filter of a contact. `None` leaves a part as it is; an empty list means all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,15 +20,17 @@ pub struct FilterChange {
     pub thresholds: Option<Vec<Threshold>>,
     /// The metrics.
     pub metrics: Option<Vec<Metric>>,
+    /// Whether it also gets the alerts of all levels below.
+    pub subtree: Option<bool>,
 }
 
 impl FilterChange {
-    /// Reads thresholds and metrics, each separated by commas, or `all`.
+    /// Reads thresholds and metrics, each separated by commas, or `all`; and `true` or `false`.
     ///
     /// # Errors
     ///
-    /// A value is not a threshold or a metric, occurs twice, or is combined with `all`.
-    pub fn parse(thresholds: Option<&str>, metrics: Option<&str>) -> Result<Self, String> {
+    /// A value is not a threshold or a metric, occurs twice, or is combined with `all`; or is neither true nor false.
+    pub fn parse(thresholds: Option<&str>, metrics: Option<&str>, subtree: Option<&str>) -> Result<Self, String> {
         let (thresholds, metrics) = (parse_list("threshold", thresholds)?, parse_list("metric", metrics)?);
         // An empty list is `all` here.
         let filter = ContactFilter::new(
@@ -35,13 +38,19 @@ impl FilterChange {
             metrics.clone().filter(|list| !list.is_empty()),
         );
         let filter = filter.map_err(|error: ContactFilterError| error.to_string())?;
-        Ok(Self { thresholds: thresholds.map(|_| filter.thresholds), metrics: metrics.map(|_| filter.metrics) })
+        let of_subtree = |text: &str| text.parse().map_err(|_| format!("subtree {text:?} is neither true nor false"));
+        let (thresholds, metrics) = (thresholds.map(|_| filter.thresholds), metrics.map(|_| filter.metrics));
+        Ok(Self { thresholds, metrics, subtree: subtree.map(of_subtree).transpose()? })
     }
 
     /// The filter of a new contact.
     pub fn of_new(&self) -> ContactFilter {
-        let Self { thresholds, metrics } = self.clone();
-        ContactFilter { thresholds: thresholds.unwrap_or_default(), metrics: metrics.unwrap_or_default() }
+        let Self { thresholds, metrics, subtree } = self.clone();
+        ContactFilter {
+            thresholds: thresholds.unwrap_or_default(),
+            metrics: metrics.unwrap_or_default(),
+            subtree: subtree.unwrap_or_default(),
+        }
     }
 }
 
@@ -92,12 +101,16 @@ impl ContactArray {
         self.set(position, DISABLED, None::<()>);
     }
 
-    pub(super) fn change_filter(&mut self, position: usize, FilterChange { thresholds, metrics }: &FilterChange) {
+    pub(super) fn change_filter(&mut self, position: usize, change: &FilterChange) {
+        let FilterChange { thresholds, metrics, subtree } = change;
         if let Some(list) = thresholds {
             self.set(position, THRESHOLDS, (!list.is_empty()).then_some(list));
         }
         if let Some(list) = metrics {
             self.set(position, METRICS, (!list.is_empty()).then_some(list));
+        }
+        if let Some(subtree) = subtree {
+            self.set(position, SUBTREE, subtree.then_some(true));
         }
     }
 }
@@ -143,6 +156,7 @@ mod tests {
         let change = |thresholds: Option<&[&str]>, metrics: Option<&[&str]>| FilterChange {
             thresholds: thresholds.map(|list| list.iter().map(|one| one.parse().expect("legal")).collect()),
             metrics: metrics.map(|list| list.iter().map(|metric| metric.parse().expect("legal")).collect()),
+            subtree: None,
         };
         stored.set_filter(&id, &change(Some(&["used:100"]), Some(&["tokens"])));
         stored.set_filter(&id, &change(Some(&[]), None));

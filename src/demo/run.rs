@@ -21,7 +21,7 @@ use crate::outbox::{Totals, totals};
 use crate::redis_client::{Partition, Partitions, RedisEndpoint};
 use crate::terminal::table::Color;
 use crate::types::keys::{self, SUBJECT_PREFIX_DEFAULT};
-use crate::types::{Alert, Keys, PartitionNumber, Percent, Period, Subject};
+use crate::types::{Alert, Keys, PartitionNumber, Percent, Period, Separator, Subject};
 use crate::views::refused;
 
 /// The stream's name, as in the defaults.
@@ -68,7 +68,7 @@ pub(super) async fn run(
     let address = daemon.ready().await?;
     screen.set_up("daemon", format_args!("quotabell run (pid {}), http://{address}/metrics", daemon.pid))?;
     let (events, seconds) = (HumanCount(scenario.events()), duration.as_secs());
-    let stream = PartitionNumber::of_subject(b"alice", count).stream(STREAM);
+    let stream = PartitionNumber::of_subject(b"alice", Separator::NONE, count).stream(STREAM);
     screen
         .set_up("traffic", format_args!("{events} usage events in {seconds} s: XADD {stream} * subject alice ...\n"))?;
 

@@ -201,7 +201,7 @@ impl Scenario {
 /// The stream that a producer chooses for these fields; any one where they name no subject.
 fn stream_of(keys: &Keys, event: &[Vec<u8>]) -> String {
     let subject = event.chunks_exact(2).find_map(|pair| (pair[0] == b"subject").then_some(&pair[1]));
-    keys.partition().of_sibling(subject.map_or(&[], Vec::as_slice)).stream(keys.name())
+    keys.partition_of(subject.map_or(&[], Vec::as_slice)).stream(keys.name())
 }
 
 impl SubjectUse {

@@ -4,12 +4,16 @@
 //! because they could create new deliveries. The subject is still metered: later usage begins at zero, under the
 //! default plan. The subject's events in the stream, and digests of their ids, expire by themselves.
 
+pub mod branch;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::ledger::children;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::ledger::query;
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
@@ -21,6 +25,24 @@ use crate::types::Subject;
 use crate::verification::{ForgottenRequests, forget_requests};
 use crate::views::{alerts, subject as subjects};
 
+impl ErasedCounts {
+    fn add(&mut self, other: &Self) {
+        let Self { settings, counters, alerts, flags, history, refused, undelivered_alerts, deliveries, .. } = self;
+        *settings += other.settings;
+        *counters += other.counters;
+        *alerts += other.alerts;
+        *flags += other.flags;
+        *history += other.history;
+        *refused += other.refused;
+        *undelivered_alerts += other.undelivered_alerts;
+        *deliveries += other.deliveries;
+        self.pending_deliveries += other.pending_deliveries;
+        self.verification_codes += other.verification_codes;
+        self.verification_links += other.verification_links;
+        self.limiters += other.limiters;
+    }
+}
+
 /// Maximum number of passes over the deliveries of a subject: its settings are gone, so few new ones can appear.
 const PASSES_MAX: usize = 10;
 
@@ -29,6 +51,8 @@ const PASSES_MAX: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ErasedSubject {
     pub subject: Subject,
+    /// Number of subjects: this one and all below it of which something may have been stored.
+    pub subjects: u64,
     pub removed: ErasedCounts,
 }
 
@@ -61,18 +85,33 @@ pub struct ErasedCounts {
     pub limiters: u64,
 }
 
-/// Removes all stored data of a subject, for this maximum age of counted events. Repeatable; returns what this call
-/// removed.
+/// Removes all stored data of a subject and of the subjects `below` it, for this maximum age of counted events.
+/// Repeatable; returns what this call removed.
 ///
 /// # Errors
 ///
 /// The error of Redis or of the connection; some data may already be removed.
-pub async fn erase(
+pub async fn erase_branch(
     partitions: &Partitions,
     plans: &Plans,
     event_age_max: Duration,
     subject: &Subject,
+    below: &BTreeSet<Subject>,
 ) -> RedisResult<ErasedSubject> {
+    let mut removed = ErasedCounts::default();
+    // The deepest levels first: if it fails, the lists of children still name what is left.
+    for one in below.iter().rev().chain([subject]) {
+        removed.add(&erase(partitions, plans, event_age_max, one).await?);
+    }
+    Ok(ErasedSubject { subject: subject.clone(), subjects: below.len() as u64 + 1, removed })
+}
+
+async fn erase(
+    partitions: &Partitions,
+    plans: &Plans,
+    event_age_max: Duration,
+    subject: &Subject,
+) -> RedisResult<ErasedCounts> {
     let partition = partitions.partition_of(subject);
     let Partition { client, keys } = partition;
     let begun = client.server_time().await?;
@@ -104,10 +143,11 @@ pub async fn erase(
     let ForgottenRequests { codes, links } = forget_requests(partitions, subject).await?;
     (removed.verification_codes, removed.verification_links) = (codes, links);
     forget_failures(partition, subject).await?;
+    children::forget(partition, subject).await?;
     removed.history = forget::history(partition, subject).await?;
     // A partition refuses events of other partitions, with their subject.
     for partition in partitions.iter() {
         removed.refused += forget::refused(partition, subject).await?;
     }
-    Ok(ErasedSubject { subject: subject.clone(), removed })
+    Ok(removed)
 }

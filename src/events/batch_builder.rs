@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::batch::{Batch, RefusedEvent};
+use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::event_ids::{EventIdDigest, window_of};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
@@ -100,6 +101,7 @@ impl BatchBuilder {
     pub fn new(keys: Keys, late_max: Duration, batch: Batch, bounds: BatchBounds) -> Self {
         let mut changes = BatchChanges::default();
         changes.begin(NUMBER_FIRST);
+        let separator = keys.separator();
         Self {
             keys,
             bounds,
@@ -110,7 +112,7 @@ impl BatchBuilder {
             newest_read: UnixMs(0),
             full_since: None,
             changes,
-            rows: RowFinder::new(late_max),
+            rows: RowFinder::new(late_max, separator),
             refused_bytes: 0,
             ids: 0,
         }
@@ -253,10 +255,8 @@ impl BatchBuilder {
             return Ok(AddResult::Missing);
         };
         let event = raw.parse(arrival)?;
-        held.cache.subject_mut(subject_index).used = self.number;
-        if !self.rows.find(held, subject_index, &event, None)? {
-            return Ok(AddResult::Missing);
-        }
+        held.used_by(subject_index, self.number);
+        let Some(levels) = self.rows.find(held, subject_index, &event, None)? else { return Ok(AddResult::Missing) };
         let id = event.id.map(|id| {
             let metric = held.totals.metric(held.cache.subject(subject_index).extra.metric);
             EventIdDigest::derive(&held.cache.subject(subject_index).subject, metric, id)
@@ -266,7 +266,7 @@ impl BatchBuilder {
             self.batch.duplicates += 1;
             return Ok(AddResult::Added);
         }
-        self.changes.count(held, subject_index, event.amount)?;
+        self.changes.count(held, levels.as_slice(), event.amount)?;
         if let Some(id) = id {
             held.event_ids.insert(id);
             self.ids += 1;
@@ -300,10 +300,12 @@ impl BatchBuilder {
                 _ => return false,
             },
         };
-        held.cache.subject_mut(subject_index).used = self.number;
+        // With the levels above it, which are then kept too.
+        held.levels(self.keys.separator(), subject_index, true);
+        held.used_by(subject_index, self.number);
         let Ok(event) = raw.parse(arrival) else { return false };
         // `add` refuses an invalid event.
-        self.rows.find(held, subject_index, &event, Some(missing)) == Ok(false)
+        matches!(self.rows.find(held, subject_index, &event, Some(missing)), Ok(None))
     }
 
     fn refuse<'a, F>(&mut self, entry: &StreamEntry<F>, broken: InvalidEvent)
@@ -321,8 +323,8 @@ impl BatchBuilder {
         self.changes.reached(held)
     }
 
-    /// Takes the alert records of the first counters of [`Self::reached`].
-    pub fn take_records(&mut self, held: &WorkerCache, records: Vec<RaisedRecords>) {
+    /// Takes the alert records of the first counters of [`Self::reached`], with the counts of the children of each.
+    pub fn take_records(&mut self, held: &WorkerCache, records: Vec<(RaisedRecords, Vec<SubjectCount>)>) {
         self.changes.take_records(held, records, self.newest_read);
     }
 
@@ -386,7 +388,7 @@ mod tests {
         let bounds = BatchBounds { entries: 100, cost: 100 };
         let mut builder = builder(bounds);
         let subject_index = held.cache.add("alice".parse().expect("legal"));
-        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
+        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans, 0)));
         for ms in 1..=8 {
             let number = ms.to_string();
             let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"id", number.as_bytes())];
@@ -418,7 +420,7 @@ mod tests {
         let bounds = BatchBounds { entries: 100, cost: 200 };
         let mut builder = builder(bounds);
         let subject_index = held.cache.add("alice".parse().expect("legal"));
-        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
+        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans, 0)));
         let add = |builder: &mut BatchBuilder, held: &mut WorkerCache, ms: u64, units: &str| {
             let id = StreamId { ms, seq: 0 };
             let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"units", units.as_bytes())];
@@ -435,17 +437,17 @@ mod tests {
         add(&mut builder, &mut held, 1, "20");
         let two_alerts = builder.cost() - new - hash;
         assert_eq!(two_alerts, 2 * alert, "a threshold costs as soon as it is reached");
-        builder.take_records(&held, vec![RaisedRecords::new()]);
+        builder.take_records(&held, vec![(RaisedRecords::new(), Vec::new())]);
         assert_eq!(builder.cost(), new + hash + two_alerts, "a new counter and what is raised");
         let raised = builder.finish(&mut held, bounds).alerts;
         let records: RaisedRecords =
             raised.into_iter().map(|alert| (alert.record.alert.threshold, alert.record)).collect();
         assert_eq!(records.len(), 2);
         // Other settings: their thresholds must be compared with the raised alerts.
-        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
+        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans, 0)));
         add(&mut builder, &mut held, 2, "1");
         assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");
-        builder.take_records(&held, vec![records]);
+        builder.take_records(&held, vec![(records, Vec::new())]);
         assert_eq!(builder.cost(), known + hash);
     }
 

@@ -1,21 +1,24 @@
 //! The counters that a batch changes, and the alerts that it raises. Pure.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
 use crate::ledger::CounterCache;
 use crate::ledger::batch::{Batch, CounterGroup, GROUP_ROWS_MAX, NewAlert, Row};
+use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, PeriodState, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
 use crate::types::text::pluralize;
 use crate::types::timestamp::Rfc3339;
 use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Subject, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
-use super::worker_cache::{MissingRecords, WorkerCache};
+use super::worker_cache::{MissingRecords, Parent, WorkerCache};
+
+const DAY_MS: i64 = 86_400_000;
 
 /// A new counter costs the server as much as three existing ones. An existing one takes about 0.2 us.
 const NEW_ROW_COST: usize = 3;
@@ -32,8 +35,8 @@ pub(super) struct BatchChanges {
     rows: Vec<ChangedRow>,
     /// The changed counters that reached a threshold.
     reached: Vec<u32>,
-    /// The alert records of `reached[..records.len()]`, in that order.
-    records: Vec<RaisedRecords>,
+    /// The alert records of `reached[..records.len()]`, in that order, with the counts of the children of each.
+    records: Vec<(RaisedRecords, Vec<SubjectCount>)>,
     /// The [`RowKey::hash_id`] of the hashes of the changed counters.
     hashes: HashSet<u32, RandomState>,
     /// The thresholds that single events crossed: after a credit, the counts before and after the batch do not show
@@ -87,7 +90,7 @@ impl BatchChanges {
         self.cost
     }
 
-    /// Counts an event in all rows of its subject, or in none.
+    /// Counts an event in all rows of all levels of its subject, or in none.
     ///
     /// # Errors
     ///
@@ -95,30 +98,23 @@ impl BatchChanges {
     pub(super) fn count(
         &mut self,
         held: &mut WorkerCache,
-        subject_index: u32,
+        levels: &[u32],
         amount: UsageDelta,
     ) -> Result<(), InvalidEvent> {
         match amount {
-            UsageDelta::Used(units) => self.add(held, subject_index, units),
-            UsageDelta::Credit(units) => {
-                self.give_back(held, subject_index, units);
-                Ok(())
+            UsageDelta::Used(units) => {
+                levels.iter().try_for_each(|level| check_overflow(held, *level, units))?;
+                levels.iter().for_each(|level| self.add(held, *level, units));
             }
+            UsageDelta::Credit(units) => levels.iter().for_each(|level| self.give_back(held, *level, units)),
         }
+        Ok(())
     }
 
-    fn add(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
+    fn add(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
         let WorkerCache { cache, totals, .. } = held;
-        let subject = cache.subject(subject_index);
-        let rows = subject.extra.rows();
-        if let Some(row) = rows.iter().find(|row| totals.row(**row).total > UNITS_MAX - units.get()) {
-            let left = UNITS_MAX - totals.row(*row).total;
-            let left = pluralize(left, "unit fits", "units fit");
-            let detail = format!("the counter would pass {UNITS_MAX}, {left}");
-            return Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail));
-        }
         let mut is_due = false;
-        for at in rows {
+        for at in cache.subject(subject_index).extra.rows() {
             self.change(totals, *at);
             let row = totals.row_mut(*at);
             row.total += units.get();
@@ -127,7 +123,6 @@ impl BatchChanges {
         if is_due {
             self.note_reached(held, subject_index, units);
         }
-        Ok(())
     }
 
     /// Notes which thresholds the rows of a subject reached with its last event of `units`.
@@ -200,15 +195,20 @@ impl BatchChanges {
 
     /// Takes the alert records of the first counters of [`Self::reached`]. An alert that is not raised again costs
     /// nothing.
-    pub(super) fn take_records(&mut self, held: &WorkerCache, records: Vec<RaisedRecords>, now: UnixMs) {
-        for records in records {
+    pub(super) fn take_records(
+        &mut self,
+        held: &WorkerCache,
+        records: Vec<(RaisedRecords, Vec<SubjectCount>)>,
+        now: UnixMs,
+    ) {
+        for (records, children) in records {
             let Some(index) = self.reached.get(self.records.len()) else { return };
             let key = held.totals.key_of(self.rows[*index as usize].row);
             let thresholds = held.thresholds(key);
             let raised = self.raised(held, *index, &thresholds, &records, now).count();
             let counted = self.rows[*index as usize].alerts as usize;
             self.cost = self.cost.saturating_sub(ALERT_COST * counted.saturating_sub(raised));
-            self.records.push(records);
+            self.records.push((records, children));
         }
     }
 
@@ -253,6 +253,7 @@ impl BatchChanges {
             order.push((held.totals.key_of(changed.row).hash_id, index));
         }
         order.sort_unstable();
+        self.list_children(held, batch, now);
         let mut positions = vec![BatchPosition::default(); self.rows.len()];
         for rows in order.chunk_by(|a, b| a.0 == b.0).flat_map(|rows| rows.chunks(GROUP_ROWS_MAX)) {
             let hash_id = rows[0].0;
@@ -276,13 +277,43 @@ impl BatchChanges {
         positions
     }
 
+    /// Lists the changed subjects among the children of the levels above them, each once a day. A failed commit empties
+    /// the cache, including the days.
+    fn list_children(&self, held: &mut WorkerCache, batch: &mut Batch, now: UnixMs) {
+        let today = now.0.div_euclid(DAY_MS);
+        for changed in &self.rows {
+            let RowKey { subject_index, .. } = held.totals.key_of(changed.row);
+            let child = held.cache.subject_mut(subject_index);
+            if let Parent::At(parent) = child.extra.parent
+                && child.extra.listed_on != today
+            {
+                child.extra.listed_on = today;
+                let child = child.subject.clone();
+                batch.children.push((held.cache.subject(parent).subject.clone(), child));
+            }
+        }
+    }
+
+    /// The children of a subject: those whose counts were read, and those that this batch changes, which may be new.
+    fn children(&self, held: &WorkerCache, parent: u32, read: Vec<SubjectCount>) -> Vec<SubjectCount> {
+        let mut children: HashMap<Subject, u64> = read.into_iter().map(|count| (count.subject, count.used)).collect();
+        for changed in &self.rows {
+            let child = held.cache.subject(held.totals.key_of(changed.row).subject_index);
+            if child.extra.parent == Parent::At(parent) {
+                // What it used in the period of the alert is looked up for all of them.
+                children.entry(child.subject.clone()).or_default();
+            }
+        }
+        children.into_iter().map(|(subject, used)| SubjectCount { subject, used }).collect()
+    }
+
     /// Raises the alerts of a counter, and sets the count at which it is judged next.
     fn raise_reached(
         &self,
         held: &mut WorkerCache,
         batch: &mut Batch,
         (index, at): (u32, BatchPosition),
-        mut records: RaisedRecords,
+        (mut records, children): (RaisedRecords, Vec<SubjectCount>),
         now: UnixMs,
     ) {
         let changed = &self.rows[index as usize];
@@ -296,6 +327,12 @@ impl BatchChanges {
         let profile = subject.extra.profile.as_ref();
         let limit = profile.and_then(|of| of.limits_of(metric).iter().find(|limit| limit.window == window));
         if let (Some(profile), Some(limit)) = (profile, limit) {
+            let used = changed.highest.max(row.total);
+            let largest = if raised.is_empty() {
+                Vec::new()
+            } else {
+                held.largest(self.children(held, subject_index, children), of, used)
+            };
             for (at_threshold, LimitThreshold { units, threshold }) in raised.iter().copied().enumerate() {
                 let key = AlertKey { subject: &subject.subject, metric, period, threshold, units };
                 let alert = Alert {
@@ -311,11 +348,12 @@ impl BatchChanges {
                     timezone: profile.zone().name().to_owned(),
                     resets_at: period.has_end().then_some(Rfc3339(row.end)),
                     used_before: changed.before,
-                    used: changed.highest.max(row.total),
+                    used,
                     first_entry: batch.first_entry,
                     last_entry: batch.to,
                     raised_at_ms: now,
                     higher_thresholds: raised[at_threshold + 1..].iter().map(|higher| higher.threshold).collect(),
+                    largest: largest.clone(),
                 };
                 let record = RaisedRecord::after(records.remove(&threshold), alert);
                 records.insert(threshold, record.clone());
@@ -326,4 +364,14 @@ impl BatchChanges {
         held.totals.row_mut(changed.row).next_threshold_units =
             next_threshold(&thresholds, row.total, |threshold| records.get(&threshold));
     }
+}
+
+/// The broken rule if a counter of the subject would pass 2^53 - 1.
+fn check_overflow(held: &WorkerCache, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
+    let rows = held.cache.subject(subject_index).extra.rows();
+    let left = |row: &u32| UNITS_MAX - held.totals.row(*row).total;
+    let Some(left) = rows.iter().map(left).find(|left| *left < units.get()) else { return Ok(()) };
+    let left = pluralize(left, "unit fits", "units fit");
+    let detail = format!("the counter would pass {UNITS_MAX}, {left}");
+    Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail))
 }

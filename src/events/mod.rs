@@ -16,6 +16,7 @@ mod in_flight_commit;
 mod known_deployment;
 mod large_entries;
 mod lease;
+mod levels;
 pub mod membership;
 pub mod parse;
 pub mod read_ahead;

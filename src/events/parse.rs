@@ -198,8 +198,9 @@ pub fn check_arrival(arrival: UnixMs, server: UnixMs, age_max: Duration) -> Resu
 ///
 /// The first broken rule.
 pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
-    subject::check(bytes).map_err(InvalidEvent::because(RefusalReason::BadSubject))?;
-    let right = keys.partition().of_sibling(bytes);
+    let bad_subject = InvalidEvent::because(RefusalReason::BadSubject);
+    subject::check(bytes).and_then(|text| keys.separator().check(text)).map_err(bad_subject)?;
+    let right = keys.partition_of(bytes);
     if right == keys.partition() {
         return Ok(());
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::ledger::totals::RowKey;
 use crate::subjects::Profile;
 use crate::types::metric::METRIC_DEFAULT;
-use crate::types::{BillingStart, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
+use crate::types::{BillingStart, PeriodSpan, RefusalReason, Separator, UnixMs, Window};
 use crate::zones::Zone;
 
+use super::levels::Levels;
 use super::parse::{InvalidEvent, UsageEvent};
 use super::worker_cache::{LoadRequest, MissingCounter, WorkerCache};
 
@@ -20,6 +21,7 @@ const SPANS_MAX: usize = 2_000;
 pub(super) struct RowFinder {
     /// Events that arrive later than this after the end of their day are refused.
     late_max: Duration,
+    separator: Separator,
     spans: Vec<KnownSpan>,
 }
 
@@ -33,8 +35,8 @@ struct KnownSpan {
 
 impl RowFinder {
     /// Knows no period yet.
-    pub(super) fn new(late_max: Duration) -> Self {
-        Self { late_max, spans: Vec::new() }
+    pub(super) const fn new(late_max: Duration, separator: Separator) -> Self {
+        Self { late_max, separator, spans: Vec::new() }
     }
 
     /// Forgets the periods.
@@ -42,34 +44,53 @@ impl RowFinder {
         self.spans.clear();
     }
 
-    /// Finds the rows of an event, and stores them with its subject. Returns `false`, and adds to `missing` what must
-    /// be read, if some are not in memory.
+    /// Finds the rows of an event at all levels of its subject, and stores them with each level. Returns `None`, and
+    /// adds to `missing` what must be read, if some are not in memory.
     ///
     /// # Errors
     ///
-    /// The event arrived too long after the end of its day, or its day has the maximum number of metrics. Then nothing
-    /// is read or stored for it.
+    /// The event arrived too long after the end of its day, or its day has the maximum number of metrics, at any of its
+    /// levels. Whether `missing` is given makes no difference: an event that is refused waits for nothing.
     pub(super) fn find(
         &mut self,
         held: &mut WorkerCache,
         subject_index: u32,
         event: &UsageEvent<'_>,
         mut missing: Option<&mut LoadRequest>,
+    ) -> Result<Option<Levels>, InvalidEvent> {
+        let Some(levels) = held.levels(self.separator, subject_index, missing.is_some()) else { return Ok(None) };
+        let (mut are_found, mut are_settings_known, mut above) = (true, true, None);
+        for at in levels.as_slice().iter().copied() {
+            let is_unknown = held.cache.subject(at).profile().is_none();
+            if let (true, Some(missing)) = (is_unknown, missing.as_deref_mut()) {
+                missing.settings.push(at);
+            }
+            // Without the settings of a level, nobody knows the zone of those below it.
+            are_settings_known &= !is_unknown;
+            are_found &= are_settings_known && self.find_level(held, at, above, event, missing.as_deref_mut())?;
+            above = Some(at);
+        }
+        Ok(are_found.then_some(levels))
+    }
+
+    fn find_level(
+        &mut self,
+        held: &mut WorkerCache,
+        subject_index: u32,
+        above: Option<u32>,
+        event: &UsageEvent<'_>,
+        mut missing: Option<&mut LoadRequest>,
     ) -> Result<bool, InvalidEvent> {
-        if is_ready(held, subject_index, event) {
+        if is_ready(held, subject_index, above, event) {
             // The rows may come from an older event, and its day may have ended since. Lateness is judged for each
             // event.
             self.judge_lateness(held.cache.subject(subject_index).extra.day_end, event)?;
             return Ok(true);
         }
         let subject = held.cache.subject_mut(subject_index);
-        let Some(profile) = subject.profile().map(Arc::clone) else {
-            if let Some(missing) = missing {
-                missing.settings.push(subject_index);
-            }
-            return Ok(false);
-        };
+        let Some(own) = subject.profile().map(Arc::clone) else { return Ok(false) };
         let (bucket, number) = (subject.bucket, subject.used);
+        let profile = held.inherit(subject_index, &own, above);
         let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
         self.judge_lateness(day.end, event)?;
         let name = event.metric.unwrap_or(METRIC_DEFAULT);
@@ -81,19 +102,14 @@ impl RowFinder {
             }
             return Ok(false);
         }
-        let subject = held.cache.subject_mut(subject_index);
-        let rows = &mut subject.extra;
+        let rows = &mut held.cache.subject_mut(subject_index).extra;
         rows.clear();
         rows.metric = held.totals.metric_id(name);
-        if !rows.profile.as_ref().is_some_and(|known| Arc::ptr_eq(known, &profile)) {
-            rows.profile = Some(Arc::clone(&profile));
-            rows.settings = rows.settings.wrapping_add(1);
-        }
         (rows.start, rows.end, rows.day_end) = (UnixMs(i64::MIN), UnixMs(i64::MAX), day.end);
         let (metric_id, settings) = (rows.metric, rows.settings);
         let metric = held.totals.metric(metric_id).clone();
         let mut are_found = true;
-        for window in windows_of(&profile, &metric) {
+        for window in profile.windows_of(&metric) {
             let span = self.span(window, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
             let key = RowKey { subject_index, hash_id: held.totals.hash_id(metric_id, span.period, bucket) };
             let found = held.totals.find(key);
@@ -156,25 +172,15 @@ impl RowFinder {
 }
 
 /// Whether the rows of the subject's last event are those of this event.
-fn is_ready(held: &WorkerCache, subject_index: u32, event: &UsageEvent<'_>) -> bool {
+fn is_ready(held: &WorkerCache, subject_index: u32, above: Option<u32>, event: &UsageEvent<'_>) -> bool {
     let subject = held.cache.subject(subject_index);
     let rows = &subject.extra;
-    let is_current = match (subject.profile(), &rows.profile) {
-        (Some(profile), Some(known)) => Arc::ptr_eq(profile, known),
-        _ => false,
-    };
-    is_current
+    let above = above.and_then(|above| held.cache.subject(above).extra.profile.as_ref());
+    subject.profile().is_some_and(|own| rows.is_made_from(own, above))
         && !rows.rows().is_empty()
         && rows.start <= event.at
         && event.at < rows.end
         && held.totals.metric(rows.metric).as_str() == event.metric.unwrap_or(METRIC_DEFAULT)
-}
-
-/// The windows in which a metric is counted: always the day, and others if a limit needs them.
-fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window> {
-    let limits = profile.limits_of(metric);
-    let asked = Window::ALL.map(|window| window == Window::Day || limits.iter().any(|limit| limit.window == window));
-    Window::ALL.into_iter().zip(asked).filter_map(|(window, asked)| asked.then_some(window))
 }
 
 /// The broken rule for an event before the first or after the last day of the calendar.

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use redis::{RedisResult, Value};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::children;
+use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::read_totals::{
     Replies, ask_checkpoint, ask_counters, ask_metrics, ask_records, checkpoint_from, counters_from, metrics_from,
     records_from,
 };
-use crate::redis_client::RedisClient;
+use crate::redis_client::{Partition, RedisClient};
 use crate::subjects::Plans;
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
-use crate::types::{Keys, StreamId};
+use crate::types::{Keys, StreamId, Subject};
 
 use super::batch_builder::BatchBuilder;
 use super::read_ahead::ReadAhead;
@@ -40,6 +43,9 @@ pub(super) struct StateLoader {
     reads: u32,
 }
 
+/// The replies to the pipeline, and the counts of the children of each counter whose records are read.
+type LoadReplies = (RedisResult<Vec<RedisResult<Value>>>, Vec<Vec<SubjectCount>>);
+
 #[derive(Debug)]
 struct UnderWay {
     missing: LoadRequest,
@@ -47,7 +53,7 @@ struct UnderWay {
     batch: u64,
     /// Whether a commit was running at that moment.
     beside_commit: bool,
-    replies: AbortOnDropHandle<RedisResult<Vec<RedisResult<Value>>>>,
+    replies: AbortOnDropHandle<LoadReplies>,
 }
 
 /// A load that has its answers.
@@ -55,6 +61,8 @@ struct UnderWay {
 pub(super) struct FinishedRead {
     missing: LoadRequest,
     replies: RedisResult<Vec<RedisResult<Value>>>,
+    /// The counts of the children of each counter whose records are read.
+    children: Vec<Vec<SubjectCount>>,
 }
 
 impl StateLoader {
@@ -94,8 +102,19 @@ impl StateLoader {
         ask_counters(&mut pipeline, &self.keys, &held.counter_queries(&missing));
         ask_records(&mut pipeline, &self.keys, &held.record_queries(&missing));
         ask_checkpoint(&mut pipeline, &self.keys);
-        let client = Arc::clone(client);
-        let replies = AbortOnDropHandle::new(tokio::spawn(async move { client.pipe(&pipeline).await }));
+        let partition = Partition { client: Arc::clone(client), keys: self.keys.clone() };
+        let parents = held.parents_of(&missing, self.keys.separator());
+        let replies = AbortOnDropHandle::new(tokio::spawn(async move {
+            let replies = partition.client.pipe(&pipeline).await;
+            let mut children = Vec::with_capacity(parents.len());
+            for parent in parents {
+                children.push(match parent {
+                    Some((subject, of)) => counts_of_children(&partition, &subject, &of).await,
+                    None => Vec::new(),
+                });
+            }
+            (replies, children)
+        }));
         self.under_way = Some(UnderWay { missing, batch: builder.number(), beside_commit, replies });
         Ok(())
     }
@@ -116,9 +135,9 @@ impl StateLoader {
     /// Waits for the replies; forever if no load is running. Cancel-safe.
     pub(super) async fn finished(&mut self) -> FinishedRead {
         let Some(UnderWay { replies, .. }) = &mut self.under_way else { return std::future::pending().await };
-        let replies = replies.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        let (replies, children) = replies.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         let missing = self.under_way.take().map_or_else(LoadRequest::default, |under_way| under_way.missing);
-        FinishedRead { missing, replies }
+        FinishedRead { missing, replies, children }
     }
 
     /// Stores what was read, and looks again at the entries that waited for it.
@@ -128,7 +147,7 @@ impl StateLoader {
     /// A failure of Redis, or a commit of another worker in the meantime: no batch may be built on what was read.
     pub(super) fn apply_read(
         &self,
-        FinishedRead { missing, replies }: FinishedRead,
+        FinishedRead { missing, replies, children }: FinishedRead,
         ahead: &mut ReadAhead,
         held: &mut WorkerCache,
         builder: &mut BatchBuilder,
@@ -149,7 +168,7 @@ impl StateLoader {
         }
         held.day_metrics.insert(&missing.days, metrics);
         held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
-        builder.take_records(held, records);
+        builder.take_records(held, records.into_iter().zip(children).collect());
         // A change that came too late for one load is noticed after it. A producer that changes a subject all the time
         // must not stop the counting, so after some tries the change is left to the next load. That load comes well
         // within the second that a change may take.
@@ -175,6 +194,14 @@ impl StateLoader {
     }
 }
 
+/// What the children of a subject used. An alert without them is better than a late one.
+async fn counts_of_children(partition: &Partition, subject: &Subject, of: &MetricPeriod) -> Vec<SubjectCount> {
+    children::counts(partition, subject, of).await.unwrap_or_else(|error| {
+        tracing::warn!(%subject, %error, "an alert does not name the largest children: their counts can't be read");
+        Vec::new()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -184,7 +211,7 @@ mod tests {
     use crate::events::batch_builder::BatchBounds;
     use crate::ledger::{Batch, CountedEventIds};
     use crate::subjects::SettingsCache;
-    use crate::types::{DeploymentId, Subject};
+    use crate::types::DeploymentId;
 
     const BOUNDS: BatchBounds = BatchBounds { entries: 9, cost: 9 };
 
@@ -200,7 +227,7 @@ mod tests {
 
     fn under_way(builder: &BatchBuilder, beside_commit: bool, settings: &[u32]) -> UnderWay {
         let unknown = || Ok(Value::Array(Vec::new()));
-        let replies = tokio::spawn(async move { Ok(vec![unknown(), unknown(), Ok(Value::Nil)]) });
+        let replies = tokio::spawn(async move { (Ok(vec![unknown(), unknown(), Ok(Value::Nil)]), Vec::new()) });
         UnderWay {
             missing: LoadRequest { settings: settings.to_vec(), ..LoadRequest::default() },
             batch: builder.number(),

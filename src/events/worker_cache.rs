@@ -3,23 +3,50 @@
 
 use std::sync::Arc;
 
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::children;
+use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::read_totals::{CounterQuery, RecordQuery};
 use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, CounterCache};
 use crate::subjects::{Profile, SettingsCache};
-use crate::types::{Day, Threshold, UnixMs, Window};
+use crate::types::alert::{LARGEST_MAX, LargestChild};
+use crate::types::subject::LEVELS_MAX;
+use crate::types::{Day, Separator, Subject, Threshold, UnixMs, Window};
 
 use super::day_metrics::DayMetrics;
 
 /// Maximum number of counters of one event: one for each window.
 pub const ROWS_MAX: usize = Window::ALL.len();
 
+/// The level above a cached subject.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Parent {
+    /// Not looked up yet.
+    #[default]
+    Unknown,
+    /// There is none.
+    Missing,
+    /// The index of the level above. A use of the subject also counts as a use of this level (`used_by`), so the level
+    /// is evicted no earlier than the subject.
+    At(u32),
+}
+
 /// The rows of a subject's last event, stored with its settings.
 #[derive(Debug, Clone, Default)]
 pub struct SubjectRows {
-    /// The settings with which the rows were found.
+    /// The settings with which the rows were found: those of the subject, with what it inherits.
     pub profile: Option<Arc<Profile>>,
+    /// The subject's own settings, and those of the level above, from which `profile` was made.
+    pub(super) own: Option<Arc<Profile>>,
+    pub(super) above: Option<Arc<Profile>>,
+    /// The last settings of a subject below, and what was made of them: most subjects below have the same ones.
+    pub(super) below: Option<[Arc<Profile>; 2]>,
+    /// The level above.
+    pub(super) parent: Parent,
+    /// The day on which it was listed among the children of that level, as days since 1970-01-01.
+    pub(super) listed_on: i64,
     /// Number of these settings. Rows with another number must be judged again.
     pub settings: u32,
     /// The metric.
@@ -43,6 +70,16 @@ impl SubjectRows {
     /// No rows yet.
     pub const fn clear(&mut self) {
         self.count = 0;
+    }
+
+    /// Whether `profile` was made from these settings.
+    pub fn is_made_from(&self, own: &Arc<Profile>, above: Option<&Arc<Profile>>) -> bool {
+        let is_same = |held: &Option<Arc<Profile>>, other: Option<&Arc<Profile>>| match (held, other) {
+            (Some(held), Some(other)) => Arc::ptr_eq(held, other),
+            (None, None) => true,
+            _ => false,
+        };
+        is_same(&self.own, Some(own)) && is_same(&self.above, above)
     }
 
     /// Adds a row.
@@ -159,7 +196,7 @@ impl WorkerCache {
         let LoadRequest { settings, counters, records, .. } = missing;
         let keys = counters.iter().map(|counter| counter.key).chain(records.iter().map(|records| records.key));
         for subject_index in settings.iter().copied().chain(keys.map(|key| key.subject_index)) {
-            self.cache.subject_mut(subject_index).used = number;
+            self.used_by(subject_index, number);
         }
     }
 
@@ -174,6 +211,36 @@ impl WorkerCache {
     pub fn missing_records(&self, key: RowKey) -> MissingRecords {
         let profile = self.cache.subject(key.subject_index).extra.profile.as_ref();
         MissingRecords { key, thresholds: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
+    }
+
+    /// The subjects of the missing records that may have children, with what to read of these; `None` for the others.
+    pub(super) fn parents_of(
+        &self,
+        missing: &LoadRequest,
+        separator: Separator,
+    ) -> Vec<Option<(Subject, MetricPeriod)>> {
+        let parent = |MissingRecords { key, .. }: &MissingRecords| {
+            let subject = &self.cache.subject(key.subject_index).subject;
+            let may_have_children = !separator.is_none() && separator.depth(subject.as_str()) + 1 < LEVELS_MAX;
+            may_have_children.then(|| (subject.clone(), self.totals.metric_period(key.hash_id).clone()))
+        };
+        missing.records.iter().map(parent).collect()
+    }
+
+    /// The largest children of a subject: of these counts, or of what is in memory if that is newer.
+    pub(super) fn largest(&self, counts: Vec<SubjectCount>, of: &MetricPeriod, used: u64) -> Vec<LargestChild> {
+        let newest = |count: SubjectCount| {
+            let held = self.cache.find(count.subject.as_str().as_bytes()).and_then(|subject_index| {
+                let bucket = self.cache.subject(subject_index).bucket;
+                let key = RowKey { subject_index, hash_id: self.totals.known_hash_id(of, bucket)? };
+                Some(self.totals.row(self.totals.find(key)?).total)
+            });
+            SubjectCount { used: held.unwrap_or(count.used), ..count }
+        };
+        let mut newest: Vec<SubjectCount> = counts.into_iter().map(newest).filter(|count| count.used > 0).collect();
+        children::sort(&mut newest);
+        newest.truncate(LARGEST_MAX);
+        newest.into_iter().map(|child| LargestChild::new(child.subject, child.used, used)).collect()
     }
 
     /// The queries for the missing records.

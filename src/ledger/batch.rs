@@ -37,6 +37,8 @@ pub struct Batch {
     pub alerts: Vec<NewAlert>,
     /// Metrics that may be new in a period.
     pub metrics: Vec<MetricPeriod>,
+    /// Subjects that may be new among the children of the level above them: that level, and the child.
+    pub children: Vec<(Subject, Subject)>,
     /// Refused events.
     pub refused: Vec<RefusedEvent>,
     /// Ids of counted events.
@@ -136,6 +138,7 @@ impl Batch {
             groups: Vec::new(),
             alerts: Vec::new(),
             metrics: Vec::new(),
+            children: Vec::new(),
             refused: Vec::new(),
             event_ids: NewEventIds::new(),
             counted: 0,

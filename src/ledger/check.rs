@@ -1,20 +1,20 @@
 //! The wrapper of `check.lua`: decides whether a subject may use some units now.
 //!
-//! One round trip reads the committed counts of the subject's limits, asks the limiter of its rate, and appends the
-//! usage event that records the request. The clock of Redis decides the period of each window; the daemon sends the two
-//! most likely periods. Read next: [`super::decision`], the decision.
+//! One round trip reads the committed counts of the limits of all levels, asks the limiters of their rates, and appends
+//! the usage event that records the request. The clock of Redis decides the period of each window; the daemon sends the
+//! two most likely periods. Read next: [`super::decision`], the decision.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use redis::{FromRedisValue, RedisError, RedisResult, Value};
 
 use crate::redis_client::{Partition, Script, ServerClock};
 use crate::subjects::limiter::FUNCTIONS;
-use crate::subjects::{Limiter, Profile};
-use crate::types::{PeriodSpan, Units, UnixMs, WindowLimit, keys};
+use crate::subjects::{Limiter, Profile, SubjectLevel};
+use crate::types::{PeriodSpan, Subject, Units, UnixMs, WindowLimit, keys};
 use quotabell_throttle::{Admission, RateDecision, stored_key};
 
-use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Recorded};
+use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, RateStatus, Recorded};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_functions(include_str!("check.lua"), &FUNCTIONS));
 
@@ -34,9 +34,11 @@ pub enum CheckError {
     Reply,
 }
 
-/// A limit with its probable current period and the nearer neighbor of that period.
+/// A limit of a level, with its probable current period and the nearer neighbor of that period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AppliedLimit {
+    /// The index of the level: 0 for the subject itself.
+    level: usize,
     limit: WindowLimit,
     /// The most units that may be used: `refuse_at` of the plan.
     units_max: u64,
@@ -45,12 +47,21 @@ struct AppliedLimit {
     second: PeriodSpan,
 }
 
-/// Decides a request by the subject's settings. Takes from the rate and records the event only if every limit and the
-/// rate admit the request. If there is no limit and no rate, or the settings are unreadable, it allows the request.
+/// The limiter of a level's rate.
+#[derive(Debug, Clone, Copy)]
+struct AppliedRate<'a> {
+    /// The index of the level: 0 for the subject itself.
+    level: usize,
+    limiter: &'a Limiter,
+}
+
+/// Decides a request by the settings of the subject and of the levels above it: `levels`, in this order. Takes from the
+/// rates and records the event only if every limit and every rate admit the request. If there is no limit and no rate,
+/// or the settings of a level are unreadable, it allows the request.
 ///
 /// `clock` is the estimate of the server's clock; each reply sets it.
 ///
-/// Not repeatable with respect to the rate: a repeated request takes again. The event counts once, by its id.
+/// Not repeatable with respect to the rates: a repeated request takes again. The event counts once, by its id.
 ///
 /// # Errors
 ///
@@ -59,21 +70,28 @@ pub async fn check(
     partition: &Partition,
     clock: &ServerClock,
     request: &CheckRequest,
-    profile: &Profile,
+    levels: &[SubjectLevel],
 ) -> Result<CheckDecision, CheckError> {
-    let (limits, limiter) = match profile.has_known_limits() {
-        true => (profile.limits_of(&request.metric), profile.limiter(&request.metric)),
-        false => (&[][..], None),
-    };
-    if limits.is_empty() && limiter.is_none() && request.record.is_none() {
-        return Ok(CheckDecision::nothing_to_judge(profile));
+    let is_judged = levels.iter().all(|level| level.profile.has_known_limits());
+    let judged = || levels.iter().enumerate().filter(|_| is_judged);
+    let rates: Vec<AppliedRate<'_>> = judged()
+        .filter_map(|(level, of)| Some(AppliedRate { level, limiter: of.profile.limiter(&request.metric)? }))
+        .collect();
+    let has_limits = judged().any(|(_, level)| !level.profile.limits_of(&request.metric).is_empty());
+    if !has_limits && rates.is_empty() && request.record.is_none() {
+        return Ok(CheckDecision { is_judged, ..CheckDecision::not_judged() });
     }
+    let level_above = |level: usize| (level > 0).then(|| levels.len() - level);
     let mut now = UnixMs(clock.now_ms());
     for _ in 0..TRIES {
-        let around = |limit: &WindowLimit| AppliedLimit::around(profile, *limit, now);
+        let around = |(index, level): (usize, &SubjectLevel)| {
+            let profile = Arc::clone(&level.profile);
+            let limits = level.profile.limits_of(&request.metric).iter().copied();
+            limits.map(move |limit| AppliedLimit::around(&profile, index, limit, now)).collect::<Vec<_>>()
+        };
         let applied: Vec<AppliedLimit> =
-            limits.iter().map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
-        let reply = call(partition, request, &applied, limiter).await?;
+            judged().flat_map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
+        let reply = call(partition, request, levels, &applied, &rates).await?;
         if let Value::Array(parts) = &reply
             && parts.len() == 2
         {
@@ -82,21 +100,24 @@ pub async fn check(
             now = UnixMs(then);
             continue;
         }
-        let (_, then, used, rate, entry): (String, i64, Vec<u64>, Vec<i64>, String) = parsed(reply)?;
+        let (_, then, used, replies, entry): (String, i64, Vec<u64>, Vec<Vec<i64>>, String) = parsed(reply)?;
         clock.set(then);
-        let status = |(limit, used): (&AppliedLimit, u64)| limit.status(used, request.units, UnixMs(then));
+        let status = |(limit, used): (&AppliedLimit, u64)| {
+            let of = (levels[limit.level].subject.clone(), level_above(limit.level));
+            limit.status(of, used, request.units, UnixMs(then))
+        };
         let limits: Vec<PeriodStatus> = applied.iter().zip(used).map(status).collect();
-        // As in the script: if a limit refuses, the rate is not used.
-        let is_taken = limits.iter().all(|limit| limit.status.is_admitted());
-        let rate = limiter.map(|limiter| {
-            let decision = limiter.decision(&rate, if is_taken { request.units.get() } else { 0 })?;
-            let RateDecision { admission, limit, remaining, reset } = decision;
+        // As in the script: if a limit refuses, the rates are not used.
+        let asked = if limits.iter().all(|limit| limit.status.is_admitted()) { request.units.get() } else { 0 };
+        let rate = |(AppliedRate { level, limiter }, reply): (&AppliedRate<'_>, &Vec<i64>)| {
+            let RateDecision { admission, limit, remaining, reset } = limiter.decision(reply, asked)?;
             let (limit, length) = (Units::new(limit)?, limiter.rate().window());
-            Some(LimitStatus { admission, limit, remaining, reset, length }.asked_for(request.units))
-        });
-        let rate = rate.map(|status| status.ok_or(CheckError::Reply)).transpose()?;
+            let status = LimitStatus { admission, limit, remaining, reset, length }.asked_for(request.units);
+            Some(RateStatus { subject: levels[*level].subject.clone(), level_above: level_above(*level), status })
+        };
+        let rates: Option<Vec<RateStatus>> = rates.iter().zip(&replies).map(rate).collect();
         let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
-        return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::nothing_to_judge(profile) });
+        return Ok(CheckDecision { is_judged, rates: rates.ok_or(CheckError::Reply)?, limits, recorded });
     }
     Err(CheckError::Clock(now))
 }
@@ -104,28 +125,24 @@ pub async fn check(
 async fn call(
     Partition { client, keys }: &Partition,
     request: &CheckRequest,
+    levels: &[SubjectLevel],
     limits: &[AppliedLimit],
-    limiter: Option<&Limiter>,
+    rates: &[AppliedRate<'_>],
 ) -> RedisResult<Value> {
     let CheckRequest { subject, metric, units, record } = request;
-    let bucket = keys::bucket(subject.as_str());
-    let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
-    let window = keys.limiter(algorithm.as_str(), metric, subject);
-    let mut call = SCRIPT.call().key(stored_key(&window)).key(keys.stream());
-    call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
-    for AppliedLimit { first, second, units_max, .. } in limits {
+    let mut call = SCRIPT.call().key(keys.stream()).arg(units.get()).arg(limits.len()).arg(rates.len());
+    for AppliedLimit { level, first, second, units_max, .. } in limits {
+        let level = levels[*level].subject.as_str();
         for period in [first, second] {
-            call = call.key(keys.usage(metric, period.period, bucket));
+            call = call.key(keys.usage(metric, period.period, keys::bucket(level)));
         }
-        call = call.arg(units_max).arg(first.start.0).arg(second.start.0).arg(second.end.0);
+        call = call.arg(level).arg(units_max).arg(first.start.0).arg(second.start.0).arg(second.end.0);
     }
-    call = match limiter {
-        Some(limiter) => {
-            let arguments = limiter.arguments(units.get());
-            call.arg(limiter.function()).arg(arguments.len()).arg(&arguments[..])
-        }
-        None => call.arg("").arg(0),
-    };
+    for AppliedRate { level, limiter } in rates {
+        let window = keys.limiter(limiter.algorithm().as_str(), metric, &levels[*level].subject);
+        let arguments = limiter.arguments(units.get());
+        call = call.key(stored_key(&window)).arg(limiter.function()).arg(arguments.len()).arg(&arguments[..]);
+    }
     if let Some(id) = record {
         call = call.arg("subject").arg(subject.as_str()).arg("metric").arg(metric.as_str());
         call = call.arg("units").arg(units.get()).arg("id").arg(id.as_str());
@@ -136,13 +153,14 @@ async fn call(
 impl AppliedLimit {
     /// The limit with the period that contains this instant and the nearer neighbor of that period: the estimated time
     /// may be wrong by half a period.
-    fn around(profile: &Profile, limit: WindowLimit, at: UnixMs) -> Option<Self> {
+    fn around(profile: &Profile, level: usize, limit: WindowLimit, at: UnixMs) -> Option<Self> {
         let containing = |at| PeriodSpan::containing(limit.window, profile.zone(), profile.billing(), at);
         let current = containing(at)?;
         let units_max = profile.refuse_at().units_max(limit.units);
         if !current.period.has_end() {
             // No second period begins, so the script takes the first.
             return Some(Self {
+                level,
                 limit,
                 units_max,
                 first: current,
@@ -150,9 +168,9 @@ impl AppliedLimit {
             });
         }
         if at.0 - current.start.0 < current.end.0 - at.0 {
-            Some(Self { limit, units_max, first: containing(current.start.plus(-1))?, second: current })
+            Some(Self { level, limit, units_max, first: containing(current.start.plus(-1))?, second: current })
         } else {
-            Some(Self { limit, units_max, first: current, second: containing(current.end)? })
+            Some(Self { level, limit, units_max, first: current, second: containing(current.end)? })
         }
     }
 
@@ -161,8 +179,8 @@ impl AppliedLimit {
         if now.0 < self.second.start.0 { self.first } else { self.second }
     }
 
-    /// The status for a subject that has used `used` units and asks for more.
-    fn status(&self, used: u64, asked: Units, now: UnixMs) -> PeriodStatus {
+    /// The status for a level that has used `used` units, if more are asked for.
+    fn status(&self, of: (Subject, Option<usize>), used: u64, asked: Units, now: UnixMs) -> PeriodStatus {
         let (limit, period) = (self.limit.units, self.containing(now));
         let remaining = limit.get().saturating_sub(used);
         let reset = period.end.since(now);
@@ -173,7 +191,8 @@ impl AppliedLimit {
             Admission::Rejected { retry_after: fits.then_some(reset) }
         };
         let status = LimitStatus { admission, limit, remaining, reset, length: period.end.since(period.start) };
-        PeriodStatus { period: period.period, used, status }
+        let (subject, level_above) = of;
+        PeriodStatus { subject, level_above, period: period.period, used, status }
     }
 }
 
@@ -192,7 +211,7 @@ mod tests {
         let billing = [("billing_month", month.to_string()), ("billing_day", day.to_string())];
         let fields = billing.into_iter().chain([("timezone", zone.to_owned())]);
         let fields: Vec<_> = fields.map(|(name, value)| (name.as_bytes().to_vec(), value.into_bytes())).collect();
-        Profile::read(&fields, &Plans::without_limits(), None).0
+        Profile::read(&fields, &Plans::without_limits(), 0, None).0
     }
 
     fn limit(window: Window, units: u64) -> WindowLimit {
@@ -214,7 +233,7 @@ mod tests {
             let now = UnixMs(second * 1000);
             for (window, wrong_h) in Window::ALL.into_iter().zip([0.49, 10.0, 80.0, 300.0, 1000.0, 4300.0]) {
                 let guess = now.plus((wrong * wrong_h * 3_600_000.0) as i64);
-                let applied = AppliedLimit::around(&profile, limit(window, 1), guess).expect("in range");
+                let applied = AppliedLimit::around(&profile, 0, limit(window, 1), guess).expect("in range");
                 prop_assert_eq!(applied.first.end, applied.second.start);
                 prop_assert!(applied.first.contains(now) || applied.second.contains(now), "{:?}", window);
                 prop_assert!(applied.containing(now).contains(now), "{:?}", window);
@@ -225,10 +244,10 @@ mod tests {
     /// A request above the whole limit never fits, however long the client waits.
     #[test]
     fn a_limit_says_when_a_retry_helps() {
-        let day = AppliedLimit::around(&profile("UTC", 1, 1), limit(Window::Day, 10), UnixMs(1)).expect("in range");
+        let day = AppliedLimit::around(&profile("UTC", 1, 1), 0, limit(Window::Day, 10), UnixMs(1)).expect("in range");
         let judged = |used, asked| {
             let PeriodStatus { used: told, status, .. } =
-                day.status(used, Units::new(asked).expect("legal"), UnixMs(1));
+                day.status(("who".parse().expect("legal"), None), used, Units::new(asked).expect("legal"), UnixMs(1));
             assert_eq!(told, used);
             (status.admission, status.remaining)
         };

@@ -3,14 +3,15 @@
 --
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3] outbox stream   KEYS[4] refused stream   KEYS[5] totals hash
 -- KEYS[6 ..]  the hash of each group of counters; flag and hash of records of each alert; the list of each window of
---             event ids; the set of metrics of each period
+--             event ids; the set of metrics of each period; the zset of children of each level
 --
 -- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry;
 --          erasure_epoch: removals of counters before the session; server: run id of the process it was read from
 --          ('': unknown); readers: channel of its readers; entries; read_at: server time of its oldest read, ms;
 --          age_max, ms; behind_ms: how long every read has been full; format, partitions,
---          fingerprint, instance: as in the checkpoint; counted, duplicates: events; refused_max: length of
---          refused; ttl of event ids, s; and numbers of: groups, alerts, refused, id_lists, metric_sets
+--          separator, fingerprint, instance: as in the checkpoint; counted, duplicates: events; refused_max: length of
+--          refused; ttl of event ids, s; children_days: how long a level
+--          keeps an unused child; and numbers of: groups, alerts, refused, id_lists, metric_sets, child_sets
 -- ARGV[2 ..] repeated according to the numbers above:
 --   group       TTL of its hash, s (0: leave it; 'none', also below: no TTL); a row to compare, from 1, and its
 --               value; number of rows; subject and total of each
@@ -19,6 +20,7 @@
 --   refused     number of values, then fields and values as XADD takes them
 --   id list     the ids, 16 bytes each
 --   metric set  TTL, number of metrics, the metrics
+--   child set   number of children, the children
 --
 -- Returns {'committed', {alert, ...}, us}  numbers of the alerts whose flag existed already: not raised; running
 --                                          time of this script, 0 if unknown
@@ -133,6 +135,11 @@ for key = first_list + 1, first_set + batch.metric_sets do
     or denied(KEYS[key], key <= first_set and 'RPUSH' or 'SADD', 'EXPIRE')
   if error then return error end
 end
+local first_children = first_set + batch.metric_sets
+for key = first_children + 1, first_children + batch.child_sets do
+  local error = wrong_type(key, 'zset') or denied(KEYS[key], 'ZADD', 'ZREMRANGEBYSCORE', 'EXPIRE')
+  if error then return error end
+end
 
 local entries_read = whole(tonumber(stored[2] or '0') + batch.entries)
 
@@ -179,12 +186,20 @@ for set = 1, batch.metric_sets do
   expire(KEYS[first_set + set], ARGV[at])
   at = at + 2 + metrics
 end
+local today = math.floor(now / 86400000)
+for set = 1, batch.child_sets do
+  local key, last = KEYS[first_children + set], at + tonumber(ARGV[at])
+  for child = at + 1, last do redis.call('ZADD', key, today, ARGV[child]) end
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', today - batch.children_days)
+  redis.call('EXPIRE', key, batch.children_days * 86400)
+  at = last + 1
+end
 
 for field, n in pairs({counted = batch.counted, duplicates = batch.duplicates, refused = batch.refused,
   raised = batch.alerts - #not_raised}) do
   if n > 0 then redis.call('HINCRBY', KEYS[5], field, n) end
 end
 redis.call('HSET', KEYS[2], 'id', batch.to, 'entries_read', entries_read, 'instance', batch.instance, 'format', batch.format,
-  'partitions', batch.partitions, 'fingerprint', batch.fingerprint, 'committed_at_ms', whole(now), 'behind_ms', whole(batch.behind_ms))
+  'partitions', batch.partitions, 'separator', batch.separator, 'fingerprint', batch.fingerprint, 'committed_at_ms', whole(now), 'behind_ms', whole(batch.behind_ms))
 
 return {'committed', not_raised, whole(math.max(0, clock_us() - began))}

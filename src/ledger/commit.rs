@@ -6,9 +6,10 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::redis_client::{RedisClient, Script, script};
-use crate::types::{Alert, Keys, Period, StreamId, keys};
+use crate::types::{Alert, Keys, Period, StreamId, Subject, keys};
 
 use super::batch::{Batch, CounterGroup, NewAlert};
+use super::children;
 use super::commit_settings::{CommitSettings, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT};
 use super::totals::{COUNTER_TTL_S, SPREAD_S, ttl_s};
 
@@ -86,7 +87,9 @@ impl Committer {
         let keys = &self.keys;
         let rows: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
         let sets = metric_sets(batch);
-        let key_count = 5 + batch.groups.len() + 2 * batch.alerts.len() + batch.event_ids.len() + sets.len();
+        let children = children_of(batch);
+        let key_count =
+            5 + batch.groups.len() + 2 * batch.alerts.len() + batch.event_ids.len() + sets.len() + children.len();
         // An estimate of the number of words to write.
         let words = 4 + key_count + 4 * batch.groups.len() + 2 * rows + 9 * batch.alerts.len();
         let mut command = Cmd::with_capacity(words, 24 * words);
@@ -106,7 +109,10 @@ impl Committer {
         for period in sets.keys() {
             command.arg(keys.metrics(*period));
         }
-        command.arg(self.scalars(batch, sets.len()));
+        for parent in children.keys() {
+            command.arg(children::key(keys, parent));
+        }
+        command.arg(self.scalars(batch, sets.len(), children.len()));
         batch.groups.iter().for_each(|group| add_group(&mut command, group));
         batch.alerts.iter().for_each(|alert| add_alert(&mut command, batch, alert));
         add_refused(&mut command, batch);
@@ -117,17 +123,22 @@ impl Committer {
             let ttl_s = ttl_s(*period, batch.read_at).map(|ttl_s| ttl_s + SPREAD_S * u64::from(keys::BUCKETS));
             command.arg(ttl_argument(ttl_s)).arg(metrics.len()).arg(metrics);
         }
+        for children in children.values() {
+            command.arg(children.len()).arg(children);
+        }
         command
     }
 
     /// The script's first argument.
-    fn scalars(&self, batch: &Batch, metric_sets: usize) -> Vec<u8> {
+    fn scalars(&self, batch: &Batch, metric_sets: usize, child_sets: usize) -> Vec<u8> {
         let Self { settings, .. } = self;
         let (from, to) = (batch.from.to_string(), batch.to.to_string());
         let fingerprint = settings.plans.fingerprint();
         let server = batch.server.as_deref().unwrap_or_default();
         let readers = keys::reader_channel(server);
+        let separator = self.keys.separator().to_string();
         let texts = [
+            ("separator", separator.as_str()),
             ("from", from.as_str()),
             ("to", &to),
             ("format", FORMAT),
@@ -152,6 +163,8 @@ impl Committer {
             ("refused", batch.refused.len() as u64),
             ("id_lists", batch.event_ids.len() as u64),
             ("metric_sets", metric_sets as u64),
+            ("child_sets", child_sets as u64),
+            ("children_days", settings.children_days.into()),
         ];
         packed(&texts, &numbers).expect("a vector takes what is written to it")
     }
@@ -222,6 +235,15 @@ fn metric_sets(batch: &Batch) -> BTreeMap<Period, Vec<&str>> {
         sets.entry(of.period).or_default().push(of.metric.as_str());
     }
     sets
+}
+
+/// The possibly new children, by the level above them.
+fn children_of(batch: &Batch) -> BTreeMap<&Subject, Vec<&str>> {
+    let mut children: BTreeMap<&Subject, Vec<&str>> = BTreeMap::new();
+    for (parent, child) in &batch.children {
+        children.entry(parent).or_default().push(child.as_str());
+    }
+    children
 }
 
 fn decode(reply: Value) -> RedisResult<CommitReply> {

@@ -19,7 +19,12 @@ pub struct CommitSettings {
     pub partitions: u32,
     /// The plans. Their fingerprint is stored with each commit and reveals daemons with different plans.
     pub plans: Plans,
+    /// How long a level remembers a child that is no longer used.
+    pub children_days: u32,
 }
+
+/// Minimum of [`CommitSettings::children_days`]: the longest month and some days.
+pub const CHILDREN_DAYS_LEAST: u32 = 35;
 
 text_enum! {
     /// What to do with counted entries.

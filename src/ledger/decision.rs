@@ -1,11 +1,12 @@
 //! The decision of a check and its JSON form for API nodes and the command line. Pure.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::subjects::Profile;
+use crate::types::subject::LEVELS_MAX;
 use crate::types::{EventId, Metric, Period, Subject, Units, Window};
 use quotabell_throttle::Admission;
 
@@ -28,9 +29,10 @@ pub struct CheckDecision {
     /// Whether the decision follows from the subject's settings. `false`: the settings can't be read and never could,
     /// or Redis did not answer.
     pub is_judged: bool,
-    /// The rate; `None` if the plan has none for the metric.
-    pub rate: Option<LimitStatus>,
-    /// The subject's limits for the metric, ascending by window.
+    /// The rates for the metric: that of the subject, then those of the levels above it.
+    pub rates: Vec<RateStatus>,
+    /// The limits for the metric: those of the subject, then those of the levels above it; of each level ascending by
+    /// window.
     pub limits: Vec<PeriodStatus>,
     /// Whether the usage event was appended.
     pub recorded: Recorded,
@@ -61,9 +63,24 @@ pub struct LimitStatus {
     pub length: Duration,
 }
 
+/// The status of the rate of a level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateStatus {
+    /// The level.
+    pub subject: Subject,
+    /// Its number from the top, from 1, if it is above the subject.
+    pub level_above: Option<usize>,
+    /// The status of its rate.
+    pub status: LimitStatus,
+}
+
 /// The status of a limit in its current period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeriodStatus {
+    /// The level whose limit it is.
+    pub subject: Subject,
+    /// Its number from the top, from 1, if it is above the subject.
+    pub level_above: Option<usize>,
     /// The period.
     pub period: Period,
     /// Committed units of the period.
@@ -103,27 +120,23 @@ impl LimitStatus {
 
 impl PeriodStatus {
     fn response(&self) -> LimitResponse {
-        let Self { period, used, status } = *self;
+        let Self { ref subject, period, used, status, .. } = *self;
         let RateResponse { limit, remaining, reset_s } = status.response();
+        let subject = subject.clone();
         let reset_s = period.has_end().then_some(reset_s);
-        LimitResponse { window: period.window(), period, limit, used, remaining, reset_s }
+        LimitResponse { subject, window: period.window(), period, limit, used, remaining, reset_s }
     }
 }
 
 impl CheckDecision {
-    /// The decision if there are no limits and no rate.
-    pub fn nothing_to_judge(profile: &Profile) -> Self {
-        Self { is_judged: profile.has_known_limits(), ..Self::not_judged() }
-    }
-
     /// The decision if nothing could be judged.
     pub const fn not_judged() -> Self {
-        Self { is_judged: false, rate: None, limits: Vec::new(), recorded: Recorded::No }
+        Self { is_judged: false, rates: Vec::new(), limits: Vec::new(), recorded: Recorded::No }
     }
 
     /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
-        self.statuses().all(LimitStatus::is_admitted)
+        self.statuses().all(|(_, status)| status.is_admitted())
     }
 
     /// How long to wait before a retry: the longest wait if several limits refuse. `None` if the request is allowed.
@@ -132,10 +145,10 @@ impl CheckDecision {
     /// period, or an hour for a total, so that a client that retries anyway does not retry constantly.
     pub fn retry_after(&self) -> Option<Duration> {
         const AFTER_TOTAL: Duration = Duration::from_secs(3600);
-        let rate = self.rate.and_then(|rate| rate.retry_after(rate.length));
+        let rates = self.rates.iter().filter_map(|RateStatus { status, .. }| status.retry_after(status.length));
         let never = |limit: &PeriodStatus| if limit.period.has_end() { limit.status.reset } else { AFTER_TOTAL };
         let limits = self.limits.iter().filter_map(|limit| limit.status.retry_after(never(limit)));
-        rate.max(limits.max())
+        rates.chain(limits).max()
     }
 
     /// The limit that refuses for the longest time; `None` if only the rate refuses, or nothing.
@@ -151,7 +164,7 @@ impl CheckDecision {
 
     /// Whether a limit refuses the request regardless of the wait.
     pub fn never_fits(&self) -> bool {
-        self.statuses().any(|status| status.admission == Admission::Rejected { retry_after: None })
+        self.statuses().any(|(_, status)| status.admission == Admission::Rejected { retry_after: None })
     }
 
     /// Why the request may not proceed.
@@ -159,15 +172,30 @@ impl CheckDecision {
         let is_used_up = |limit: &PeriodStatus| !limit.period.has_end() && !limit.status.is_admitted();
         match self.never_fits() {
             true if self.limits.iter().any(is_used_up) => {
-                format!("{subject} asks for {units} of {metric}, more than is left of its total")
+                let whose = self.of_whom(subject);
+                format!("{subject} asks for {units} of {metric}, more than is left of its total{whose}")
             }
-            true => format!("{subject} asks for {units} of {metric}, more than the whole limit"),
-            false => format!("{subject} may not use {units} of {metric} now"),
+            true => {
+                format!("{subject} asks for {units} of {metric}, more than the whole limit{}", self.of_whom(subject))
+            }
+            false => format!("{subject} may not use {units} of {metric} now{}", self.of_whom(subject)),
         }
     }
 
-    fn statuses(&self) -> impl Iterator<Item = &LimitStatus> {
-        self.rate.iter().chain(self.limits.iter().map(|limit| &limit.status))
+    /// Which levels above refuse; empty if the subject's own limits refuse.
+    fn of_whom(&self, subject: &Subject) -> String {
+        let levels: BTreeSet<&Subject> =
+            self.statuses().filter(|(_, status)| !status.is_admitted()).map(|of| of.0).collect();
+        if levels.contains(subject) || levels.is_empty() {
+            return String::new();
+        }
+        let names: Vec<&str> = levels.into_iter().map(Subject::as_str).collect();
+        format!(", by the limit of {}", names.join(" and of "))
+    }
+
+    fn statuses(&self) -> impl Iterator<Item = (&Subject, &LimitStatus)> {
+        let rates = self.rates.iter().map(|RateStatus { subject, status, .. }| (subject, status));
+        rates.chain(self.limits.iter().map(|limit| (&limit.subject, &limit.status)))
     }
 }
 
@@ -187,8 +215,12 @@ pub struct CheckResponse {
     pub metric: String,
     /// The rate of the plan; null if it has none for the metric.
     pub rate: Option<RateResponse>,
-    /// The subject's limits for the metric, the shortest window first.
-    #[schemars(length(max = Window::ALL.len()))]
+    /// The rates of the levels above the subject, the nearest one first; absent if they have none for the metric.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = LEVELS_MAX - 1))]
+    pub rates_above: Vec<LevelRateResponse>,
+    /// The limits for the metric: those of the subject, then those of each level above it, the shortest window first.
+    #[schemars(length(max = LEVELS_MAX * Window::ALL.len()))]
     pub limits: Vec<LimitResponse>,
     /// Present if the request exceeds a whole limit, or what is left of a total: no wait helps, so do not retry with as
     /// many units.
@@ -221,10 +253,23 @@ pub struct RateResponse {
     pub reset_s: u64,
 }
 
-/// The status of one of the subject's limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+/// The status of the rate of a level above the subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "LevelRateStatus")]
+pub struct LevelRateResponse {
+    /// The level.
+    pub subject: Subject,
+    /// The status.
+    #[serde(flatten)]
+    pub rate: RateResponse,
+}
+
+/// The status of one of the limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "LimitStatus")]
 pub struct LimitResponse {
+    /// The subject, or the level above it whose limit it is.
+    pub subject: Subject,
     /// The window of the limit.
     pub window: Window,
     /// The current period.
@@ -242,11 +287,19 @@ pub struct LimitResponse {
 impl CheckResponse {
     /// The response to a request. `allowed` comes from the decision; if nothing could be judged, the caller sets it.
     pub fn new(request: &CheckRequest, decision: &CheckDecision) -> Self {
+        let (own, above): (Vec<_>, Vec<_>) = decision.rates.iter().partition(|rate| rate.level_above.is_none());
+        let own = own.first();
+        let level = |RateStatus { subject, status, .. }: &RateStatus| LevelRateResponse {
+            subject: subject.clone(),
+            rate: status.response(),
+        };
+        let above = above.into_iter().map(level).collect();
         Self {
             allowed: decision.is_allowed(),
             subject: request.subject.to_string(),
             metric: request.metric.to_string(),
-            rate: decision.rate.as_ref().map(LimitStatus::response),
+            rate: own.map(|rate| rate.status.response()),
+            rates_above: above,
             limits: decision.limits.iter().map(PeriodStatus::response).collect(),
             fits: decision.never_fits().then_some(false),
             judged: (!decision.is_judged).then_some(false),

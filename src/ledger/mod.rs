@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod batch;
 pub mod check;
+pub mod children;
 pub mod commit;
 pub mod commit_settings;
 pub mod counter_scan;

@@ -56,6 +56,17 @@ pub async fn usage(
     Ok(usages.filter(|usage| usage.used.is_some() || !usage.alerts.is_empty() || also.contains(&usage.of)).collect())
 }
 
+/// The count of a subject; `None` if there is no counter.
+pub async fn used(
+    Partition { client, keys }: &Partition,
+    subject: &Subject,
+    MetricPeriod { metric, period }: &MetricPeriod,
+) -> RedisResult<Option<u64>> {
+    let key = keys.usage(metric, *period, keys::bucket(subject.as_str()));
+    let text: Option<String> = client.query(redis::cmd("HGET").arg(&key).arg(subject.as_str())).await?;
+    text.map(|text| counter_of(&text).ok_or_else(|| no_count(&key, subject))).transpose()
+}
+
 /// Reads the alerts of a subject in these periods, unsorted.
 pub async fn alerts_of(
     Partition { client, keys }: &Partition,

@@ -130,6 +130,7 @@ mod tests {
             last_entry: StreamId::ZERO,
             raised_at_ms: UnixMs(0),
             higher_thresholds: Vec::new(),
+            largest: Vec::new(),
         };
         (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
             RaisedRecord::after(Some(record), alert.clone())

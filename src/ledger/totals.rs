@@ -124,6 +124,13 @@ impl CounterCache {
         id * u32::from(BUCKETS) + u32::from(bucket)
     }
 
+    /// The number of the hash for a metric, period and bucket, if one is known.
+    pub fn known_hash_id(&self, MetricPeriod { metric, period }: &MetricPeriod, bucket: u8) -> Option<u32> {
+        let metric = *self.metric_ids.get(metric)?;
+        let id = *self.counter_ids.get(&(metric, *period))?;
+        Some(id * u32::from(BUCKETS) + u32::from(bucket))
+    }
+
     /// Metric and period of a hash.
     pub fn metric_period(&self, hash_id: u32) -> &MetricPeriod {
         &self.counters[(hash_id / u32::from(BUCKETS)) as usize].of

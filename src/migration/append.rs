@@ -90,7 +90,8 @@ impl CopiedStream {
         let Some((last, _)) = entries.last() else { return Ok(None) };
         let last = last.clone();
         let divided = entries.into_iter().map(|(id, mut values)| {
-            let partition = PartitionNumber::of_subject(&self.subject_of(&values), partitions).get();
+            let partition =
+                PartitionNumber::of_subject(&self.subject_of(&values), from.keys.separator(), partitions).get();
             // One field more than allowed, so that the target refuses the event as the source would.
             values.truncate(2 * (FIELDS_MAX + 1));
             if self == Self::Usage {

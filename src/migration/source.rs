@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use crate::redis_client::{Partition, Partitions, RedisClient, Scan};
-use crate::types::{Destination, KeyFamily, Keys, PartitionNumber};
+use crate::types::{Destination, KeyFamily, Keys};
 
 use super::error::MigrationError;
 use super::key_chunk::{Elements, KeyChunk};
@@ -45,7 +45,7 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "raised" => KeyPlacement::FieldEndsWithSubject,
         "alert" => KeyPlacement::Flag,
         // The time since which a contact fails: without it the period before disabling would start again.
-        "failing" | "subject_deliveries" => KeyPlacement::KeyOfSubject,
+        "failing" | "subject_deliveries" | "children" => KeyPlacement::KeyOfSubject,
         "delivery" => KeyPlacement::Delivery,
         // The digest of an event's id does not reveal its subject.
         "metrics" | "seen" | "history_metrics" => KeyPlacement::Shared,
@@ -229,7 +229,7 @@ impl<'a> Source<'a> {
     }
 
     fn number_of(&self, subject: &[u8]) -> u32 {
-        PartitionNumber::of_subject(subject, self.to.count()).get()
+        self.to.first().keys.partition_of(subject).get()
     }
 
     fn keys_of(&self, number: u32) -> &'a Keys {

@@ -72,7 +72,8 @@ impl<N: Notifier> DeliveryWorker<N> {
             return Some(settlement);
         }
         let state = DisabledState { reason, detail: detail_of(outcome), at: leased.clock.now() };
-        let mark = || self.mark_disabled(subject, contact, &state);
+        let (owner, own) = contact.where_it_belongs(subject);
+        let mark = || self.mark_disabled(&owner, &own, &state);
         let is_delivered = outcome.class == OutcomeClass::Delivered;
         let marked = match self.retry_until_recorded(leased, mark).await {
             Some(Some(marked)) => marked,
@@ -106,8 +107,8 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     /// Tells the subject's other contacts, and the operator's contacts that get notices, that a contact is disabled.
-    /// Each gets one notice, however often this is called, and none if the lease is lost. Returns the current contacts
-    /// of the subject.
+    /// Each gets one notice, however often this is called, and none if the lease is lost. If the subject has inherited
+    /// the contact, the others are those of the level it belongs to. Returns the current contacts of the subject.
     pub(super) async fn tell_of_disabled(
         &self,
         leased: &LeasedDelivery,
@@ -121,11 +122,15 @@ impl<N: Notifier> DeliveryWorker<N> {
         if leased.clock.now().since(state.at) >= ENDED_DELIVERY_TTL {
             return Ok(contacts);
         }
+        let (owner, disabled) = &disabled.where_it_belongs(subject);
+        let told =
+            if owner == subject { None } else { Some(self.shared.outbox.contacts.contacts_of(client, owner).await?) };
+        let told = told.as_ref().unwrap_or(&contacts);
         let address = masked_contact(disabled).address().to_owned();
-        let notice = DisabledNotice::new(subject, &disabled.id, (disabled.channel(), address), state.clone());
+        let notice = DisabledNotice::new(owner, &disabled.id, (disabled.channel(), address), state.clone());
         let notification = Notification::ContactDisabled(notice);
-        let operators = contacts.operator.iter().filter(|one| one.notices).map(|one| &one.contact);
-        for contact in contacts.readable.iter().filter(|other| other.id != disabled.id).chain(operators) {
+        let operators = told.operator.iter().filter(|one| one.notices).map(|one| &one.contact);
+        for contact in told.readable.iter().filter(|other| other.id != disabled.id).chain(operators) {
             enqueue_while_leased(client, keys, NewDelivery { notification: &notification, contact }, leased).await?;
         }
         new_deliveries.notify_one();

@@ -4,6 +4,7 @@
 //! longer reads for itself, so that a contact that was removed meanwhile gets nothing. Read next:
 //! [`super::delivery_worker`].
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const FRESH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct LeasedRecipients {
     shared: Arc<SharedRead>,
-    position: usize,
+    /// Its replies among all.
+    position: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ struct SharedRead {
 #[derive(Debug)]
 struct Replies {
     asked: Instant,
-    stored: RedisResult<Vec<RedisResult<StoredRecipients>>>,
+    stored: RedisResult<StoredRecipients>,
 }
 
 impl LeasedRecipients {
@@ -48,11 +50,14 @@ impl LeasedRecipients {
                 positions.push(None);
                 continue;
             };
-            positions.push(Some(pipeline.len()));
-            pipeline.add_command(contacts.recipients_command(alert));
+            let commands = contacts.recipients_commands(alert);
+            positions.push(Some(pipeline.len()..pipeline.len() + commands.len()));
+            for command in commands {
+                pipeline.add_command(command);
+            }
         }
         let shared = Arc::new(SharedRead { pipeline, replies: OnceCell::new() });
-        let at = |position: Option<usize>| Some(Self { shared: Arc::clone(&shared), position: position? });
+        let at = |position: Option<Range<usize>>| Some(Self { shared: Arc::clone(&shared), position: position? });
         positions.into_iter().map(at).collect()
     }
 
@@ -65,7 +70,7 @@ impl LeasedRecipients {
             return None;
         }
         match stored {
-            Ok(stored) => stored.get(self.position).cloned(),
+            Ok(stored) => stored.get(self.position.clone()).map(|own| Ok(own.to_vec())),
             Err(error) => Some(Err(error.clone())),
         }
     }

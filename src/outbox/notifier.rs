@@ -109,6 +109,7 @@ impl ChannelNotifier {
 
     /// The link with which a person withdraws consent. If it can't be created, the message is sent without it.
     async fn unsubscribe_url(&self, subject: &Subject, contact: &Contact) -> Option<Secret> {
+        let (subject, contact) = &contact.where_it_belongs(subject);
         if definition(contact.channel())?.consent != ConsentMethod::CodeAndLink {
             return None;
         }

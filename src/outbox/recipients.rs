@@ -55,7 +55,7 @@ mod tests {
 
     /// A contact with a filter for these thresholds; without any it gets all.
     fn contact(name: &str, thresholds: &[u16]) -> Contact {
-        let filter = ContactFilter { thresholds: percents(thresholds), metrics: Vec::new() };
+        let filter = ContactFilter { thresholds: percents(thresholds), metrics: Vec::new(), subtree: false };
         Contact { filter, ..Contact::email(&format!("{name}@b.test")) }
     }
 

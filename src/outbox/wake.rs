@@ -7,7 +7,7 @@ use super::error::{Operation, OutboxError};
 use super::schedule;
 use crate::contacts::resolver::ContactResolver;
 use crate::redis_client::{RedisClient, Script};
-use crate::types::{Destination, Keys, Subject};
+use crate::types::{Destination, Keys, Separator, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("wake.lua")));
 
@@ -47,6 +47,10 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
         for (subject, _) in subjects.iter().zip(first).filter(|(_, first)| !first.is_empty()) {
             woken += wake_subject(client, keys, subject).await?;
         }
+    }
+    // The levels below may have inherited a contact.
+    for members in subjects.iter().filter_map(|subject| Members::below(keys.separator(), subject)) {
+        woken += wake(client, keys, members).await?;
     }
     Ok(woken)
 }
@@ -119,6 +123,15 @@ struct Members {
 }
 
 impl Members {
+    /// The members of all levels below a subject; `None` if subjects have no levels.
+    fn below(separator: Separator, subject: &Subject) -> Option<Self> {
+        let least = format!("[{subject}{separator}").into_bytes();
+        let mut greatest = least.clone();
+        *greatest.last_mut()? += 1;
+        greatest[0] = b'(';
+        (!separator.is_none()).then_some(Self { least, greatest })
+    }
+
     /// The members of a subject: a member is the subject, NUL, the delivery id. A subject contains no control
     /// character, so SOH ends exactly its members.
     fn for_subject(subject: &Subject) -> Self {

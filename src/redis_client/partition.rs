@@ -44,7 +44,7 @@ impl Partitions {
 
     /// The partition of a subject.
     pub fn partition_of(&self, subject: &Subject) -> &Partition {
-        let number = self.first().number().of_sibling(subject.as_str().as_bytes());
+        let number = self.first().keys.partition_of(subject.as_str().as_bytes());
         &self.all[number.get() as usize]
     }
 

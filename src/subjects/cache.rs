@@ -12,6 +12,7 @@ use hashbrown::HashTable;
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use crate::redis_client::{ErrorKind, error_kind};
+use crate::types::subject::LEVELS_MAX;
 use crate::types::{Keys, Subject, keys};
 
 use super::plans::Plans;
@@ -27,8 +28,8 @@ pub struct SettingsCache<Extra> {
     /// Free positions.
     vacant: Vec<u32>,
     entries_max: usize,
-    /// One shared profile for all subjects without settings in Redis, which are the majority.
-    unknown: Arc<Profile>,
+    /// One shared profile of each level for all subjects without settings in Redis, which are the majority.
+    unknown: [Arc<Profile>; LEVELS_MAX],
     /// Whether any subject may be fresh.
     any_fresh: bool,
 }
@@ -76,7 +77,7 @@ impl<Extra: Default> SettingsCache<Extra> {
             subjects: Vec::new(),
             vacant: Vec::new(),
             entries_max: entries_max.max(1),
-            unknown: Arc::new(Profile::of_unknown(plans)),
+            unknown: unknown_of(plans),
             any_fresh: false,
         }
     }
@@ -165,8 +166,8 @@ impl<Extra: Default> SettingsCache<Extra> {
         let mut unreadable = Vec::new();
         for (at, reply) in which.iter().zip(replies) {
             let fields = reply.and_then(|value| Ok(Vec::<SubjectField>::from_redis_value(value)?));
-            let (profile, errors) = self.interpret(plans, Some(*at), fields)?;
             let subject = &self.subject(*at).subject;
+            let (profile, errors) = self.interpret(plans, subject, Some(*at), fields)?;
             unreadable.extend(errors.into_iter().map(|bad| (subject.clone(), bad)));
             self.keep(*at, profile);
         }
@@ -175,8 +176,8 @@ impl<Extra: Default> SettingsCache<Extra> {
 
     /// Call it before replies are interpreted, because the plans may have been replaced.
     pub fn follow(&mut self, plans: &Plans) {
-        if !self.unknown.has_plan(&plans.default_plan()) {
-            self.unknown = Arc::new(Profile::of_unknown(plans));
+        if (0..).zip(&self.unknown).any(|(depth, unknown)| !unknown.has_plan(&plans.default_plan(depth))) {
+            self.unknown = unknown_of(plans);
         }
     }
 
@@ -195,8 +196,8 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// The settings in a reply to HGETALL, with those at `at` as the last good ones, and the unreadable fields. Changes
-    /// nothing.
+    /// The settings of a subject in a reply to HGETALL, with those at `at` as the last good ones, and the unreadable
+    /// fields. Changes nothing.
     ///
     /// # Errors
     ///
@@ -204,6 +205,7 @@ impl<Extra: Default> SettingsCache<Extra> {
     pub fn interpret(
         &self,
         plans: &Plans,
+        subject: &Subject,
         at: Option<u32>,
         reply: RedisResult<Vec<SubjectField>>,
     ) -> RedisResult<(Arc<Profile>, Vec<FieldError>)> {
@@ -211,15 +213,16 @@ impl<Extra: Default> SettingsCache<Extra> {
             Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),
             Some(Held::Nothing) | None => None,
         };
+        let depth = plans.separator().depth(subject.as_str()).min(LEVELS_MAX - 1);
         match reply {
-            Ok(fields) if fields.is_empty() => Ok((Arc::clone(&self.unknown), Vec::new())),
+            Ok(fields) if fields.is_empty() => Ok((Arc::clone(&self.unknown[depth]), Vec::new())),
             Ok(fields) => {
-                let (profile, unreadable) = Profile::read(&fields, plans, last.as_deref());
+                let (profile, unreadable) = Profile::read(&fields, plans, depth, last.as_deref());
                 Ok((Arc::new(profile), unreadable))
             }
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let why = FieldError { field: "key".into(), why: "is not a hash".into() };
-                Ok((last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans))), vec![why]))
+                Ok((last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans, depth))), vec![why]))
             }
             Err(error) => Err(error),
         }
@@ -266,6 +269,10 @@ impl<Extra: Default> SettingsCache<Extra> {
         cached.profile = Held::Nothing;
         self.vacant.push(at);
     }
+}
+
+fn unknown_of(plans: &Plans) -> [Arc<Profile>; LEVELS_MAX] {
+    std::array::from_fn(|depth| Arc::new(Profile::of_unknown(plans, depth)))
 }
 
 fn change(held: &mut Held) {

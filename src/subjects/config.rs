@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Limits, Metric, Percent, Threshold};
+use crate::types::{Limits, Metric, Percent, Separator, Threshold};
 
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
@@ -37,6 +37,11 @@ fn thresholds_default() -> Vec<Threshold> {
 pub struct SubjectsConfig {
     /// Prefix of the keys of subjects. Ends with a colon.
     pub prefix: String,
+    /// The character between the parts of a subject, such as "/"; "" for flat subjects.
+    pub separator: Separator,
+    /// The plans of subjects without one, by level from the top. Without any, `default_plan` is that of the first
+    /// level.
+    pub default_plans: Vec<String>,
     /// Maximum number of subjects with cached settings, about 200 B each.
     pub cache_entries: usize,
     /// Maximum number of contacts of a subject.

@@ -14,6 +14,7 @@ use crate::redis_client::RedisClient;
 use crate::types::{Keys, Subject, meters};
 
 use super::cache::SettingsCache;
+use super::levels::{SubjectLevel, inherit};
 use super::plans::Plans;
 use super::profile::Profile;
 use super::record::FieldError;
@@ -74,6 +75,21 @@ impl SettingsLookup {
         self.end(subject, began, fields)
     }
 
+    /// The settings of a subject and of the levels above it, in this order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::profile`].
+    pub async fn levels(&self, client: &RedisClient, subject: &Subject) -> RedisResult<Vec<SubjectLevel>> {
+        let level = async |subject: Subject| {
+            let profile = self.profile(client, &subject).await?;
+            RedisResult::Ok(SubjectLevel { subject, profile })
+        };
+        let above = self.keys.separator().ancestors(subject);
+        let levels = std::iter::once(subject.clone()).chain(above).map(level);
+        Ok(inherit(futures_util::future::try_join_all(levels).await?))
+    }
+
     /// The settings if they are fresh; otherwise the moment at which the read of them begins.
     fn begin(&self, subject: &Subject) -> Result<Arc<Profile>, u64> {
         let mut held = self.lock();
@@ -96,7 +112,7 @@ impl SettingsLookup {
         held.apply_changes(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());
         held.cache.follow(&self.plans);
-        let (profile, unreadable) = held.cache.interpret(&self.plans, at, fields)?;
+        let (profile, unreadable) = held.cache.interpret(&self.plans, subject, at, fields)?;
         let Some(at) = at else { return Ok(profile) };
         let Marks { changed, read } = held.cache.subject(at).extra;
         if held.all_changed <= began && changed <= began {

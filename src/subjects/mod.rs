@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod config;
+pub mod levels;
 pub mod limiter;
 pub mod lookup;
 pub mod mutes;
@@ -17,6 +18,7 @@ pub mod refuse_at;
 pub mod watch;
 
 pub use cache::SettingsCache;
+pub use levels::{StoredLevels, SubjectLevel};
 pub use limiter::{Algorithm, Limiter};
 pub use lookup::SettingsLookup;
 pub use mutes::SubjectMutes;

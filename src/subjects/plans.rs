@@ -5,12 +5,16 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::limiter::Limiter;
 use crate::types::text::hex;
-use crate::types::{Limits, Metric, Threshold, Window};
+use crate::types::{Limits, Metric, Separator, Threshold, Window};
+use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
 use super::rates::UnsupportedRate;
 use super::record::write_thresholds;
 use super::refuse_at::RefuseAt;
+
+/// The name of the plan of levels that have none: it has no limits and no rates, else what the default plan has.
+const NO_PLAN: &str = "none";
 
 /// A plan, which its subjects share.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,13 +33,18 @@ pub struct Plan {
 
 /// All plans, and the default plan. Clones share them: [`Self::replace`] affects all clones.
 #[derive(Debug, Clone)]
-pub struct Plans(Arc<RwLock<PlanSet>>);
+pub struct Plans {
+    set: Arc<RwLock<PlanSet>>,
+    separator: Separator,
+}
 
 /// The plans of one configuration.
 #[derive(Debug, Clone)]
 struct PlanSet {
     by_name: BTreeMap<String, Arc<Plan>>,
-    default: Arc<Plan>,
+    /// The plans of subjects without one, by level. The levels below have `no_plan`.
+    defaults: Vec<Arc<Plan>>,
+    no_plan: Arc<Plan>,
     fingerprint: Arc<str>,
 }
 
@@ -45,6 +54,8 @@ struct PlanSet {
 pub enum PlansError {
     #[error("default_plan {0:?} is not one of the plans")]
     NoSuchPlan(String),
+    #[error("subjects.default_plans names {0:?}, which is not one of the plans")]
+    NoSuchPlanOfLevel(String),
     /// A rate that its limiter does not support.
     #[error("plans.{plan}.rate.{}: {rate}", .rate.metric)]
     Rate { plan: String, rate: UnsupportedRate },
@@ -61,7 +72,41 @@ impl Plans {
             plans.iter().map(|(name, plan)| Ok((name.clone(), shared(name, plan)?))).collect::<Result<_, _>>()?;
         let default = by_name.get(default).cloned().ok_or_else(|| PlansError::NoSuchPlan(default.to_owned()))?;
         let fingerprint = fingerprint_of(&by_name, &default).into();
-        Ok(Self(Arc::new(RwLock::new(PlanSet { by_name, default, fingerprint }))))
+        let no_plan = Arc::new(Plan {
+            name: NO_PLAN.into(),
+            limits: BTreeMap::new(),
+            limiters: BTreeMap::new(),
+            thresholds: default.thresholds.clone(),
+            refuse_at: default.refuse_at,
+        });
+        let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint };
+        Ok(Self { set: Arc::new(RwLock::new(set)), separator: Separator::NONE })
+    }
+
+    /// The same plans for subjects with this separator. `by_level` names the plans of subjects without one, from the
+    /// top; if it is empty, the default plan is that of the first level.
+    ///
+    /// # Errors
+    ///
+    /// A name of `by_level` that is not one of the plans.
+    pub fn by_level(mut self, separator: Separator, by_level: &[String]) -> Result<Self, PlansError> {
+        let mut set = self.in_effect().clone();
+        let plan_of =
+            |name: &String| set.by_name.get(name).cloned().ok_or_else(|| PlansError::NoSuchPlanOfLevel(name.clone()));
+        if !by_level.is_empty() {
+            set.defaults = by_level.iter().map(plan_of).collect::<Result<_, _>>()?;
+        }
+        if !separator.is_none() {
+            let names: Vec<&str> = set.defaults.iter().map(|plan| &*plan.name).collect();
+            set.fingerprint = digest(&format!("{}{separator}{}", set.fingerprint, names.join(","))).into();
+        }
+        (self.set, self.separator) = (Arc::new(RwLock::new(set)), separator);
+        Ok(self)
+    }
+
+    /// The separator of subjects.
+    pub const fn separator(&self) -> Separator {
+        self.separator
     }
 
     /// The plan of this name.
@@ -93,9 +138,10 @@ impl Plans {
         set.by_name.values().flat_map(of_plan).collect()
     }
 
-    /// The plan of subjects without one.
-    pub fn default_plan(&self) -> Arc<Plan> {
-        Arc::clone(&self.in_effect().default)
+    /// The plan of a subject without one, by its level: 0 at the top.
+    pub fn default_plan(&self, depth: usize) -> Arc<Plan> {
+        let set = self.in_effect();
+        Arc::clone(set.defaults.get(depth).unwrap_or(&set.no_plan))
     }
 
     /// A text that differs if any limit or threshold of a plan differs; daemons on one stream should have the same. It
@@ -107,29 +153,32 @@ impl Plans {
     /// Whether all plans are the same, also in what the fingerprint omits.
     pub fn has_same_plans_as(&self, others: &Self) -> bool {
         let (own, others) = (self.in_effect().clone(), others.in_effect());
-        own.by_name == others.by_name && own.default.name == others.default.name
+        own.by_name == others.by_name && own.defaults == others.defaults
     }
 
     /// Replaces the plans by those of another configuration. Cached settings of subjects were computed from the old
     /// plans: tell the caches that any subject may have changed.
     pub fn replace(&self, by: &Self) {
         let new = by.in_effect().clone();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.set.write().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
     fn in_effect(&self) -> RwLockReadGuard<'_, PlanSet> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.set.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn fingerprint_of(by_name: &BTreeMap<String, Arc<Plan>>, default: &Plan) -> String {
-    use sha2::{Digest, Sha256};
-    let mut hash = Sha256::new();
+    let mut text = String::new();
     for plan in by_name.values() {
-        hash.update(plan.counting_settings());
-        hash.update(if plan.name == default.name { "default\n" } else { "\n" });
+        text.push_str(&plan.counting_settings());
+        text.push_str(if plan.name == default.name { "default\n" } else { "\n" });
     }
-    hex(&hash.finalize()[..8])
+    digest(&text)
+}
+
+fn digest(text: &str) -> String {
+    hex(&Sha256::digest(text)[..8])
 }
 
 impl Plan {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::limiter::Limiter;
-use crate::types::{BillingStart, Limits, Metric, Threshold, WindowLimit};
+use crate::types::{BillingDay, BillingMonth, BillingStart, Limits, Metric, Threshold, Window, WindowLimit};
 use crate::zones::Zone;
 
 use super::plans::{Plan, Plans};
@@ -18,49 +18,72 @@ use super::refuse_at::RefuseAt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     plan: Arc<Plan>,
-    zone: Zone,
-    billing: BillingStart,
+    zone: SettingOfZone,
+    billing_day: Option<BillingDay>,
+    billing_month: Option<BillingMonth>,
     limits: BTreeMap<Metric, Limits>,
     thresholds: Option<Vec<Threshold>>,
     judged: bool,
+    /// The settings of the level above.
+    above: Option<Arc<Self>>,
+}
+
+/// The zone that a subject names or inherits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SettingOfZone {
+    /// It names none: the zone of the nearest level above that names one applies, else UTC.
+    Missing,
+    /// It, or a level above, names this one.
+    Named(Zone),
+    /// It can't be read and never could. The subject and the levels below are counted in UTC and not judged.
+    Unreadable,
 }
 
 impl Profile {
-    /// The settings of a subject without a hash in Redis.
-    pub fn of_unknown(plans: &Plans) -> Self {
+    /// The settings of a subject without a hash in Redis, by its level: 0 at the top.
+    pub fn of_unknown(plans: &Plans, depth: usize) -> Self {
         Self {
-            plan: plans.default_plan(),
-            zone: Zone::UTC,
-            billing: BillingStart::default(),
+            plan: plans.default_plan(depth),
+            zone: SettingOfZone::Missing,
+            billing_day: None,
+            billing_month: None,
             limits: BTreeMap::new(),
             thresholds: None,
             judged: true,
+            above: None,
         }
     }
 
     /// The settings of a subject whose fields are unreadable and were never read: it is counted but not judged.
-    pub fn unreadable(plans: &Plans) -> Self {
-        Self { judged: false, ..Self::of_unknown(plans) }
+    pub fn unreadable(plans: &Plans, depth: usize) -> Self {
+        Self { judged: false, zone: SettingOfZone::Unreadable, ..Self::of_unknown(plans, depth) }
     }
 
-    /// The settings in `fields` (of `quota_subject:<subject>`), with `last` as the last good ones.
+    /// The settings in `fields` (of `quota_subject:<subject>`) of a subject of this level, with `last` as the last good
+    /// ones.
     ///
     /// Also returns the unreadable fields, which the caller reports once. Ignores contacts and locale: a delivery reads
     /// them.
-    pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<FieldError>) {
+    pub fn read(
+        fields: &[(Vec<u8>, Vec<u8>)],
+        plans: &Plans,
+        depth: usize,
+        last: Option<&Self>,
+    ) -> (Self, Vec<FieldError>) {
         let record::ParsedRecord { record: own, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
         errors.retain(|error| error.field != record::LOCALE);
-        let mut profile = Self::of_unknown(plans);
+        let mut profile = Self::of_unknown(plans, depth);
         match own.plan.as_deref().map(|name| plans.get(name).ok_or(name)) {
             None => {}
             Some(Ok(plan)) => profile.plan = plan,
             Some(Err(name)) => errors.push(FieldError::no_such_plan(name)),
         }
-        // The record has already checked the name; a missing zone means UTC.
-        profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Zone::UTC);
-        profile.billing.day = own.billing_day.unwrap_or_default();
-        profile.billing.month = own.billing_month.unwrap_or_default();
+        // The record has already checked the name.
+        let zone = own.timezone.and_then(|name| name.parse().ok());
+        profile.zone = zone.map_or(SettingOfZone::Missing, SettingOfZone::Named);
+        profile.billing_day = own.billing_day;
+        profile.billing_month = own.billing_month;
         profile.limits = own.limits;
         profile.thresholds = own.thresholds;
         errors.iter().for_each(|error| profile.keep_last(&error.field, last));
@@ -71,12 +94,17 @@ impl Profile {
     /// the last zone.
     fn keep_last(&mut self, field: &str, last: Option<&Self>) {
         self.judged &= last.is_some_and(|last| last.judged);
-        let Some(last) = last else { return };
+        let Some(last) = last else {
+            if field == record::TIMEZONE {
+                self.zone = SettingOfZone::Unreadable;
+            }
+            return;
+        };
         match field {
             record::PLAN => self.plan = Arc::clone(&last.plan),
             record::TIMEZONE => self.zone = last.zone,
-            record::BILLING_DAY => self.billing.day = last.billing.day,
-            record::BILLING_MONTH => self.billing.month = last.billing.month,
+            record::BILLING_DAY => self.billing_day = last.billing_day,
+            record::BILLING_MONTH => self.billing_month = last.billing_month,
             record::THRESHOLDS => self.thresholds.clone_from(&last.thresholds),
             _ => {
                 let metric = field.strip_prefix(record::LIMIT_PREFIX).and_then(|metric| metric.parse::<Metric>().ok());
@@ -102,12 +130,38 @@ impl Profile {
 
     /// The zone of the subject's days and longer periods.
     pub const fn zone(&self) -> Zone {
-        self.zone
+        match self.zone {
+            SettingOfZone::Named(zone) => zone,
+            SettingOfZone::Missing | SettingOfZone::Unreadable => Zone::UTC,
+        }
+    }
+
+    /// These settings below a level with the settings `above`. A subject that names no zone or no billing date has that
+    /// of the level above, and it is counted in all windows in which that level is.
+    pub fn below(&self, above: &Arc<Self>) -> Self {
+        let mut below = Self { above: Some(Arc::clone(above)), ..self.clone() };
+        if self.zone == SettingOfZone::Missing {
+            below.zone = above.zone;
+            below.judged &= above.zone != SettingOfZone::Unreadable;
+        }
+        below.billing_day = self.billing_day.or(above.billing_day);
+        below.billing_month = self.billing_month.or(above.billing_month);
+        below
+    }
+
+    /// The windows in which a metric is counted: always the day, and those in which this subject or a level above it
+    /// has a limit.
+    pub fn windows_of(&self, metric: &Metric) -> impl Iterator<Item = Window> {
+        let levels = || std::iter::successors(Some(self), |level| level.above.as_deref());
+        let is_limited =
+            |window| levels().any(|level| level.limits_of(metric).iter().any(|limit| limit.window == window));
+        let is_counted = Window::ALL.map(|window| window == Window::Day || is_limited(window));
+        Window::ALL.into_iter().zip(is_counted).filter_map(|(window, is_counted)| is_counted.then_some(window))
     }
 
     /// The date on which the subject's months, quarters and years begin.
-    pub const fn billing(&self) -> BillingStart {
-        self.billing
+    pub fn billing(&self) -> BillingStart {
+        BillingStart { day: self.billing_day.unwrap_or_default(), month: self.billing_month.unwrap_or_default() }
     }
 
     /// Whether thresholds are judged; false while a field is unreadable and has no last good value.
@@ -172,7 +226,7 @@ mod tests {
     #[test]
     fn own_limits_win_over_the_plan() {
         let (profile, bad) =
-            Profile::read(&fields(&[("plan", "pro"), ("limit:requests", "7"), ("contacts", "[]")]), &plans(), None);
+            Profile::read(&fields(&[("plan", "pro"), ("limit:requests", "7"), ("contacts", "[]")]), &plans(), 0, None);
         assert_eq!(bad, []);
         assert_eq!(limits(&profile), ["7/day"]);
         assert_eq!(&**profile.plan(), "pro");
@@ -181,20 +235,20 @@ mod tests {
     /// If own limits and plan limits were mixed, a subject could not lift the daily limit of its plan.
     #[test]
     fn own_limits_of_a_metric_replace_all_of_the_plan() {
-        let (profile, bad) = Profile::read(&fields(&[("limit:requests", "9/month 7/hour")]), &plans(), None);
+        let (profile, bad) = Profile::read(&fields(&[("limit:requests", "9/month 7/hour")]), &plans(), 0, None);
         assert_eq!(bad, []);
         assert_eq!(limits(&profile), ["7/hour", "9/month"]);
-        assert_eq!(limits(&Profile::of_unknown(&plans())), ["5000/day"]);
+        assert_eq!(limits(&Profile::of_unknown(&plans(), 0)), ["5000/day"]);
     }
 
     /// An unreadable billing day must not end the customer's month.
     #[test]
     fn an_unreadable_billing_day_keeps_its_last_good_value() {
         let plans = plans();
-        let (good, _) = Profile::read(&fields(&[("billing_day", "15")]), &plans, None);
-        assert_eq!((good.billing().day.get(), Profile::of_unknown(&plans).billing().day.get()), (15, 1));
+        let (good, _) = Profile::read(&fields(&[("billing_day", "15")]), &plans, 0, None);
+        assert_eq!((good.billing().day.get(), Profile::of_unknown(&plans, 0).billing().day.get()), (15, 1));
         for bad in ["0", "32", "1st", ""] {
-            let (kept, errors) = Profile::read(&fields(&[("billing_day", bad)]), &plans, Some(&good));
+            let (kept, errors) = Profile::read(&fields(&[("billing_day", bad)]), &plans, 0, Some(&good));
             assert_eq!((kept.billing().day.get(), kept.has_known_limits(), errors.len()), (15, true, 1), "{bad:?}");
         }
     }
@@ -202,7 +256,7 @@ mod tests {
     /// The language of a customer does not affect counting.
     #[test]
     fn an_unreadable_locale_changes_nothing() {
-        let (profile, bad) = Profile::read(&fields(&[("locale", "vi_VN")]), &plans(), None);
+        let (profile, bad) = Profile::read(&fields(&[("locale", "vi_VN")]), &plans(), 0, None);
         assert_eq!((profile.has_known_limits(), bad), (true, Vec::new()));
     }
 
@@ -210,8 +264,9 @@ mod tests {
     #[test]
     fn an_unreadable_field_keeps_its_last_good_value() {
         let plans = plans();
-        let (good, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "pro")]), &plans, None);
-        let (kept, bad) = Profile::read(&fields(&[("timezone", "Asia/Tokio"), ("plan", "free")]), &plans, Some(&good));
+        let (good, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "pro")]), &plans, 0, None);
+        let (kept, bad) =
+            Profile::read(&fields(&[("timezone", "Asia/Tokio"), ("plan", "free")]), &plans, 0, Some(&good));
         assert_eq!(kept.zone().name(), "Asia/Tokyo");
         assert_eq!((&**kept.plan(), kept.has_known_limits()), ("free", true));
         assert_eq!(bad[0].field, "timezone");
@@ -221,9 +276,9 @@ mod tests {
     #[test]
     fn a_zone_that_breaks_while_nothing_is_judged_is_kept() {
         let plans = plans();
-        let (bad, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "gold")]), &plans, None);
+        let (bad, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "gold")]), &plans, 0, None);
         assert!(!bad.has_known_limits());
-        let (worse, _) = Profile::read(&fields(&[("timezone", "Mars"), ("plan", "gold")]), &plans, Some(&bad));
+        let (worse, _) = Profile::read(&fields(&[("timezone", "Mars"), ("plan", "gold")]), &plans, 0, Some(&bad));
         assert_eq!((worse.zone().name(), worse.has_known_limits()), ("Asia/Tokyo", false));
     }
 
@@ -239,9 +294,45 @@ mod tests {
             ("billing_day", "0"),
             ("thresholds", "0"),
         ] {
-            let (profile, bad) = Profile::read(&fields(&[pair]), &plans(), None);
+            let (profile, bad) = Profile::read(&fields(&[pair]), &plans(), 0, None);
             assert!(!profile.has_known_limits(), "{pair:?}");
             assert_eq!(bad.len(), 1, "{pair:?}");
         }
+    }
+
+    /// A team's day is that of its organization, unless it names another zone; a zone that can't be read is never UTC.
+    #[test]
+    fn zone_and_billing_date_are_those_of_the_nearest_level_with_one() {
+        let read = |pairs: &[(&str, &str)]| Arc::new(Profile::read(&fields(pairs), &plans(), 1, None).0);
+        let (tokyo, broken, silent) = (read(&[("timezone", "Asia/Tokyo")]), read(&[("timezone", "Mars")]), read(&[]));
+        let own = read(&[("timezone", "Europe/Berlin"), ("billing_day", "15")]);
+        let of = |profile: &Profile| (profile.zone().name(), profile.has_known_limits());
+        assert_eq!(of(&silent.below(&Arc::new(silent.below(&tokyo)))), ("Asia/Tokyo", true));
+        assert_eq!(of(&own.below(&tokyo)), ("Europe/Berlin", true));
+        assert_eq!(of(&silent.below(&broken)), ("UTC", false));
+        assert_eq!(of(&own.below(&broken)), ("Europe/Berlin", true));
+        assert_eq!(silent.below(&own).billing().day.get(), 15);
+    }
+
+    /// The organization's alert of a month names the teams that used most in that month.
+    #[test]
+    fn a_level_is_counted_in_the_windows_of_those_above_it() {
+        let above = Profile::read(&fields(&[("limit:requests", "9/month")]), &plans(), 0, None).0;
+        let own = Profile::read(&fields(&[("limit:requests", "7/hour")]), &plans(), 1, None).0;
+        let windows: Vec<Window> = own.below(&Arc::new(above)).windows_of(&Metric::default()).collect();
+        assert_eq!(windows, [Window::Hour, Window::Day, Window::Month]);
+    }
+
+    /// A key without a plan must not get the limits of an organization.
+    #[test]
+    fn subjects_without_a_plan_have_that_of_their_level() {
+        let of = |plans: &Plans| [0, 1, 2].map(|depth| Profile::of_unknown(plans, depth).plan().to_string());
+        let slash = "/".parse().expect("legal");
+        let by_level =
+            |names: &[&str]| plans().by_level(slash, &names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(of(&by_level(&[]).expect("legal")), ["free", "none", "none"]);
+        assert_eq!(of(&by_level(&["pro", "free"]).expect("legal")), ["pro", "free", "none"]);
+        assert!(by_level(&["gold"]).is_err());
+        assert_ne!(by_level(&["pro"]).expect("legal").fingerprint(), by_level(&[]).expect("legal").fingerprint());
     }
 }

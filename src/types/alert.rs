@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Number;
 use sha2::{Digest, Sha256};
 
 use super::text::hex;
@@ -99,6 +100,33 @@ pub struct Alert {
     /// The higher thresholds that the same commit reached, in the order of their counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty", alias = "higher_percents")]
     pub higher_thresholds: Vec<Threshold>,
+    /// Those of the level below that had used most, the largest first; absent for a subject without levels below it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = LARGEST_MAX))]
+    pub largest: Vec<LargestChild>,
+}
+
+/// Maximum number of children that an alert names.
+pub const LARGEST_MAX: usize = 3;
+
+/// One of the largest children of a subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LargestChild {
+    /// The child.
+    pub subject: Subject,
+    /// Its units in the period of the alert.
+    pub used: u64,
+    /// Its share of what the alert's subject used, percent, rounded down to one decimal.
+    #[schemars(with = "f64", range(min = 0))]
+    pub percent: Number,
+}
+
+impl LargestChild {
+    /// A child that used `used` of the units `of_all`.
+    pub fn new(subject: Subject, used: u64, of_all: u64) -> Self {
+        let percent = Number::from_f64(used_percent(used, of_all)).unwrap_or_else(|| 0.into());
+        Self { subject, used, percent }
+    }
 }
 
 /// The members of an alert's JSON that name its threshold.

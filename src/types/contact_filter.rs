@@ -12,6 +12,8 @@ pub struct ContactFilter {
     pub thresholds: Vec<Threshold>,
     /// Metrics, in order; empty for all.
     pub metrics: Vec<Metric>,
+    /// Whether it also receives the alerts of all levels below its subject.
+    pub subtree: bool,
 }
 
 /// Why a filter is invalid.
@@ -28,7 +30,8 @@ pub enum ContactFilterError {
 impl ContactFilter {
     /// A filter with these lists; `None` means all.
     pub fn new(thresholds: Option<Vec<Threshold>>, metrics: Option<Vec<Metric>>) -> Result<Self, ContactFilterError> {
-        Ok(Self { thresholds: in_order("thresholds", thresholds)?, metrics: in_order("metrics", metrics)? })
+        let (thresholds, metrics) = (in_order("thresholds", thresholds)?, in_order("metrics", metrics)?);
+        Ok(Self { thresholds, metrics, subtree: false })
     }
 
     /// Whether the filter accepts alerts at this threshold.
@@ -42,13 +45,15 @@ impl ContactFilter {
         takes_metric && self.takes_threshold(alert.threshold)
     }
 
-    /// `all`, or a text such as `80,used:5000 of requests`.
+    /// `all`, or a text such as `80,used:5000 of requests, also below`.
     pub fn summary(&self) -> String {
-        let Self { thresholds, metrics } = self;
+        let Self { thresholds, metrics, subtree } = self;
+        let below = if *subtree { ", also below" } else { "" };
         let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
         let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
         let thresholds = if thresholds.is_empty() { ALL.to_owned() } else { thresholds.join(",") };
-        if metrics.is_empty() { thresholds } else { format!("{thresholds} of {}", metrics.join(",")) }
+        let of = if metrics.is_empty() { String::new() } else { format!(" of {}", metrics.join(",")) };
+        format!("{thresholds}{of}{below}")
     }
 }
 

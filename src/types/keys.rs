@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::alert::AlertKey;
 pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
-use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Period, Subject, Threshold};
+use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Period, Separator, Subject, Threshold};
 
 /// Default prefix of the keys of subjects (setting `subjects.prefix`).
 pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
@@ -47,6 +47,7 @@ pub struct Keys {
     /// Name of the stream without the number of the partition.
     name: Arc<str>,
     partition: PartitionNumber,
+    separator: Separator,
 }
 
 impl Keys {
@@ -60,19 +61,36 @@ impl Keys {
     pub fn of_partition(name: &str, partition: PartitionNumber) -> Self {
         let stream = partition.stream(name);
         let tag = format!("{{{stream}}}");
-        Self { stream, tag, subject_prefix: SUBJECT_PREFIX_DEFAULT.into(), name: name.into(), partition }
+        let (subject_prefix, separator) = (SUBJECT_PREFIX_DEFAULT.into(), Separator::NONE);
+        Self { stream, tag, subject_prefix, name: name.into(), partition, separator }
     }
 
     /// The keys of another partition.
     pub fn of_sibling(&self, partition: PartitionNumber) -> Self {
-        let subject_prefix = Arc::clone(&self.subject_prefix);
-        Self { subject_prefix, ..Self::of_partition(&self.name, partition) }
+        let (subject_prefix, separator) = (Arc::clone(&self.subject_prefix), self.separator);
+        Self { subject_prefix, separator, ..Self::of_partition(&self.name, partition) }
     }
 
     /// The same keys with another prefix of subjects.
     #[must_use]
     pub fn with_subject_prefix(self, prefix: &str) -> Self {
         Self { subject_prefix: prefix.into(), ..self }
+    }
+
+    /// The same keys for subjects with this separator.
+    #[must_use]
+    pub fn with_separator(self, separator: Separator) -> Self {
+        Self { separator, ..self }
+    }
+
+    /// The separator of subjects.
+    pub const fn separator(&self) -> Separator {
+        self.separator
+    }
+
+    /// The partition of a subject.
+    pub fn partition_of(&self, subject: &[u8]) -> PartitionNumber {
+        PartitionNumber::of_subject(subject, self.separator, self.partition.count())
     }
 
     /// The partition.
@@ -182,6 +200,8 @@ macro_rules! keys_of_partition {
 
 keys_of_partition! {
     checkpoint = "quota_checkpoint:{}";
+    /// The parent's name follows.
+    children_prefix = "quota_children:{}:";
     history_metrics = "quota_history_metrics:{}";
     outbox = "quota_outbox:{}";
     refused = "quota_refused:{}";

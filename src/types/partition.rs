@@ -1,7 +1,9 @@
-//! The partition of a subject. Producers in any language compute the same: CRC-32 of the subject modulo the number of
-//! partitions.
+//! The partition of a subject. Producers in any language compute the same: CRC-32 of the subject, or of its first part,
+//! modulo the number of partitions.
 
 use std::fmt;
+
+use super::Separator;
 
 /// Maximum number of partitions. A start looks for the state of every other number, and each daemon asks each partition
 /// about once a second for due deliveries; 256 are far more than one cluster needs.
@@ -22,10 +24,10 @@ impl PartitionNumber {
         Self { number: 0, count: if count == 0 { 1 } else { count } }
     }
 
-    /// The partition of a subject: CRC-32 (IEEE, as in zlib and gzip) of its bytes modulo `count`.
-    pub fn of_subject(subject: &[u8], count: u32) -> Self {
+    /// The partition of a subject: CRC-32 (IEEE, as in zlib and gzip) of its first part modulo `count`.
+    pub fn of_subject(subject: &[u8], separator: Separator, count: u32) -> Self {
         let Self { count, .. } = Self::first(count);
-        Self { number: CRC.checksum(subject) % count, count }
+        Self { number: CRC.checksum(separator.root(subject)) % count, count }
     }
 
     /// Every partition, in order.
@@ -42,12 +44,6 @@ impl PartitionNumber {
     /// The count of partitions.
     pub const fn count(self) -> u32 {
         self.count
-    }
-
-    /// The partition of another subject.
-    #[must_use]
-    pub fn of_sibling(self, subject: &[u8]) -> Self {
-        Self::of_subject(subject, self.count)
     }
 
     /// The name of its stream, from the common name of the streams: the same if there is only one partition.
@@ -78,10 +74,18 @@ mod tests {
             ("The quick brown fox jumps over the lazy dog", 0x414f_a339),
         ] {
             for count in [1, 2, 3, 4, 8, 256] {
-                let partition = PartitionNumber::of_subject(subject.as_bytes(), count);
+                let partition = PartitionNumber::of_subject(subject.as_bytes(), Separator::NONE, count);
                 assert_eq!((partition.get(), partition.count()), (checksum % count, count), "{subject}");
             }
         }
+    }
+
+    /// A tree must be in one partition, so that one commit counts an event at all its levels.
+    #[test]
+    fn a_tree_is_in_the_partition_of_its_first_part() {
+        let slash = "/".parse().expect("legal");
+        let of = |subject: &str| PartitionNumber::of_subject(subject.as_bytes(), slash, 256);
+        assert_eq!((of("alice/search/key-7"), of("alice/search")), (of("alice"), of("alice")));
     }
 
     /// A stream that started with one partition keeps its name.

@@ -1,4 +1,4 @@
-//! Subjects: a customer, an API key or a tenant whose usage is counted. An opaque string.
+//! Subjects: a customer, an API key or a tenant whose usage is counted. A string; [`super::separator`] makes it a path.
 
 use smol_str::SmolStr;
 
@@ -6,6 +6,9 @@ use super::text_form::{display_as_inner, inline_schema, parsed_text};
 
 /// Maximum length of a subject, bytes of UTF-8.
 pub const SUBJECT_BYTES_MAX: usize = 256;
+
+/// Maximum number of levels of a subject with a separator.
+pub const LEVELS_MAX: usize = 4;
 
 /// A subject: 1 to 256 bytes of UTF-8 without control characters. Cheap to clone.
 ///
@@ -32,6 +35,12 @@ pub enum SubjectError {
     /// A control character (Unicode category Cc).
     #[error("subject holds a control character")]
     Control,
+    /// Of a subject with a separator.
+    #[error("subject has an empty part: parts are separated by one {0:?}, with none at the beginning or end")]
+    EmptyPart(char),
+    /// Of a subject with a separator.
+    #[error("subject has {0} levels, at most {LEVELS_MAX} are allowed")]
+    TooManyLevels(usize),
 }
 
 impl Subject {

@@ -6,6 +6,8 @@
 //! work per call, and do not print.
 
 pub(crate) mod alerts;
+pub(crate) mod changed_separator;
+pub(crate) mod children;
 mod contact;
 pub mod deliveries;
 pub(crate) mod explain;

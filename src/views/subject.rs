@@ -11,7 +11,7 @@ use crate::contacts::array::{CONTACTS, UnreadableContact};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::redis_client::Partition;
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
-use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
+use crate::subjects::{FieldError, Plans, StoredLevels, SubjectLevel, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
 use crate::types::{BillingDay, BillingMonth, BillingStart, Limits, Locale, Metric, Mute, Subject, Threshold, UnixMs};
 use crate::zones::Zone;
@@ -123,8 +123,11 @@ pub struct SubjectSettings {
 impl SubjectSettings {
     /// Reads the hash. A limit that can't be known is left out: neither the default plan's nor the plan's own stands
     /// in for it.
-    pub fn read(fields: &[SubjectField], plans: &Plans) -> Self {
-        let (profile, unreadable) = Profile::read(fields, plans, None);
+    pub fn read(stored: &StoredLevels, plans: &Plans) -> Self {
+        let (levels, unreadable) = stored.settings(plans);
+        let SubjectLevel { subject, profile } = levels.into_iter().next().expect("the subject is a level of itself");
+        let own = unreadable.into_iter().filter(|(level, _)| *level == subject);
+        let (fields, unreadable) = (stored.fields(), own.map(|(_, error)| error).collect::<Vec<_>>());
         let (mut plan, mut limits) = (profile.plan().to_string(), profile.limits());
         let is_unreadable = |field: &str| unreadable.iter().any(|error| error.field == field);
         if is_unreadable(PLAN) {
@@ -156,7 +159,8 @@ mod tests {
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<SubjectField> =
             pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-        let settings = SubjectSettings::read(&fields, &plans);
+        let stored = StoredLevels::of_subject("alice".parse().expect("legal"), fields);
+        let settings = SubjectSettings::read(&stored, &plans);
         let errors = settings.unreadable.len();
         (settings, errors)
     }

@@ -14,8 +14,8 @@ use super::SubjectSettings;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::redis_client::{Partition, Partitions};
-use crate::subjects::Plans;
 use crate::subjects::record::{PLAN, limit_field};
+use crate::subjects::{Plans, StoredLevels};
 use crate::types::alert::used_percent;
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::timestamp::Rfc3339;
@@ -71,6 +71,8 @@ parsed_text_enum!(RankingOrder, "an order");
 pub struct TopRequest {
     pub of: MetricPeriod,
     pub by: RankingOrder,
+    /// Only subjects below this one.
+    pub under: Option<Subject>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -98,14 +100,20 @@ pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Re
 
 /// Ranks at most `limit` subjects of all partitions. Reads every counter of the period, in slices.
 pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, limit: usize) -> RedisResult<TopView> {
-    let TopRequest { of, by } = request;
+    let TopRequest { of, by, under } = request;
     // Settings of subjects belong to no partition.
     let first = partitions.first();
     let read_at = Rfc3339(first.client.server_time().await?);
     let mut ranking = Ranking::new(limit.min(TOP_MAX));
-    for partition in partitions.iter() {
+    let of_branch = under.as_ref().map(|branch| partitions.partition_of(branch).number());
+    let is_meant = |partition: &&Partition| of_branch.is_none_or(|number| number == partition.number());
+    for partition in partitions.iter().filter(is_meant) {
         let mut scan = CounterScan::new(of.clone());
-        while let Some(counts) = scan.next(partition).await? {
+        while let Some(mut counts) = scan.next(partition).await? {
+            if let Some(branch) = under {
+                let separator = partition.keys.separator();
+                counts.retain(|count| separator.is_below(count.subject.as_str(), branch.as_str()));
+            }
             match by {
                 RankingOrder::Used => counts.into_iter().for_each(|count| ranking.offer(count.used.into(), count)),
                 RankingOrder::Percent => ranking.offer_by_percent(first, plans, of, &counts).await?,
@@ -145,15 +153,17 @@ async fn plans_and_limits(
         pipeline.cmd("HMGET").arg(keys.subject(&count.subject)).arg(&fields);
     }
     let replies: Vec<RedisResult<Vec<Option<Vec<u8>>>>> = client.pipe(&pipeline).await?;
-    let of_subject = |values: RedisResult<Vec<Option<Vec<u8>>>>| {
+    let of_subject = |(count, values): (&SubjectCount, RedisResult<Vec<Option<Vec<u8>>>>)| {
         // A key of another type has no readable limit.
         let values = values.unwrap_or_default();
         let set = fields.iter().zip(values).filter_map(|(name, value)| Some((name.clone().into_bytes(), value?)));
-        let settings = SubjectSettings::read(&set.collect::<Vec<_>>(), plans);
+        // The levels above would only decide the zone.
+        let stored = StoredLevels::of_subject(count.subject.clone(), set.collect());
+        let settings = SubjectSettings::read(&stored, plans);
         let limit = settings.limits.get(&of.metric).and_then(|limits| limits.limit_of(of.period.window()));
         PlanAndLimit { plan: settings.plan, limit: limit.map(|units| units.get()) }
     };
-    Ok(replies.into_iter().map(of_subject).collect())
+    Ok(counts.iter().zip(replies).map(of_subject).collect())
 }
 
 /// The highest-ranked of the offered subjects.

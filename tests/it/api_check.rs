@@ -73,8 +73,8 @@ async fn an_api_node_is_answered_until_the_rate_is_used_up() {
             json!({"allowed": true, "subject": "alice 🦀", "metric": "requests",
                    "rate": {"limit": 5, "remaining": left, "reset_s": reset_s},
                    "limits": [
-                       {"window": "day", "period": day, "limit": 100, "used": 0, "remaining": 100, "reset_s": day_s},
-                       {"window": "month", "period": month, "limit": 900, "used": 0, "remaining": 900,
+                       {"subject": "alice 🦀", "window": "day", "period": day, "limit": 100, "used": 0, "remaining": 100, "reset_s": day_s},
+                       {"subject": "alice 🦀", "window": "month", "period": month, "limit": 900, "used": 0, "remaining": 900,
                         "reset_s": month_s}]})
         );
         assert!((3599..=3600).contains(&reset_s) && (1..=86_400).contains(&day_s) && month_s >= day_s, "{body}");

@@ -163,7 +163,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         "settings": 2, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "refused": 1, "undelivered_alerts": 0,
         "deliveries": 4, "pending_deliveries": 2, "verification_codes": 2, "verification_links": 2, "limiters": 1,
     });
-    assert_eq!(erased.json(), json!({"subject": GONE, "removed": counts}));
+    assert_eq!(erased.json(), json!({"subject": GONE, "subjects": 1, "removed": counts}));
     let after = stored(&usage.client).await;
     assert_eq!(naming(&after), BTreeSet::new());
     // Except its events, until they are trimmed.
@@ -399,8 +399,10 @@ async fn rankings_and_erasures_know_the_partitions() {
         added.expect("added");
     };
     let names: Vec<String> = (0..9).map(|n| format!("subject {n}")).collect();
-    let partitions: Vec<PartitionNumber> =
-        names.iter().map(|name| PartitionNumber::of_subject(name.as_bytes(), COUNT)).collect();
+    let partitions: Vec<PartitionNumber> = names
+        .iter()
+        .map(|name| PartitionNumber::of_subject(name.as_bytes(), quotabell::types::Separator::NONE, COUNT))
+        .collect();
     assert!((0..COUNT).all(|number| partitions.iter().any(|partition| partition.get() == number)));
     for (units, (name, partition)) in names.iter().zip(&partitions).enumerate() {
         add(partition.get(), name, 100 - units).await;
@@ -442,7 +444,7 @@ async fn a_subject_is_erased_on_every_node_of_a_cluster() {
         .env("QUOTABELL__HTTP__PUBLIC_URL", "https://quota.example.com")
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"fixed","requests":"60/1h"}"#);
     let (daemon, api) = with_token(setup).await;
-    let number = PartitionNumber::of_subject(GONE.as_bytes(), COUNT).get();
+    let number = PartitionNumber::of_subject(GONE.as_bytes(), quotabell::types::Separator::NONE, COUNT).get();
     let path = format!("/v1/subjects/{}", GONE.replace('*', "%2A"));
     assert_eq!(put(&api, &path, &json!({"limits": {"requests": ["10/hour", "100/day"]}})).await.status, 200);
     let contact = json!({"channel": "email", "address": "gone@b.test"});

@@ -461,7 +461,7 @@ async fn a_threshold_that_was_raised_is_not_predicted_again() {
 #[tokio::test]
 async fn a_cap_is_told_whatever_the_partition() {
     let server = RedisServer::start();
-    let keys = Keys::of_partition("usage", PartitionNumber::of_subject(b"alice", 4));
+    let keys = Keys::of_partition("usage", PartitionNumber::of_subject(b"alice", quotabell::types::Separator::NONE, 4));
     let outbox = Outbox { client: Arc::new(server.client()), server, keys };
     let (_, id) = made(&outbox, "alice").await;
     let first = Keys::of_partition("usage", PartitionNumber::first(4));

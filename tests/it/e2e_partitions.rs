@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::support::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::totals;
 use quotabell::redis_client::{Partition, RedisClient};
-use quotabell::types::{PartitionNumber, Subject, keys};
+use quotabell::types::{PartitionNumber, Separator, Subject, keys};
 use serde_json::{Value, json};
 
 use crate::support::api::Caller;
@@ -275,7 +275,7 @@ async fn routes_are_about_the_subjects_partition() {
 }
 
 fn streams_of(name: &str) -> PartitionNumber {
-    PartitionNumber::of_subject(name.as_bytes(), 4)
+    PartitionNumber::of_subject(name.as_bytes(), Separator::NONE, 4)
 }
 
 /// A receiver has one cap for customers in all partitions; and its refused deliveries are dead in all of them.

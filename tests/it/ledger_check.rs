@@ -12,7 +12,7 @@ use quotabell::redis_client::{ErrorKind, Partition, ServerClock, error_kind};
 use quotabell::subjects::Algorithm;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
-use quotabell::subjects::{Plans, Profile, RefuseAt};
+use quotabell::subjects::{Plans, Profile, RefuseAt, SubjectLevel};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{BillingDay, EventId, Metric, Percent, PeriodSpan, Subject, Units, UnixMs, Window, keys};
 use quotabell_throttle::{Admission, STORED_KEY_BYTES_MAX};
@@ -41,12 +41,12 @@ fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<
     };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
     let fields = [("timezone", zone), ("billing_day", "15")];
-    Profile::read(&fields.map(|(name, value)| (name.into(), value.into())), &plans, None).0
+    Profile::read(&fields.map(|(name, value)| (name.into(), value.into())), &plans, 0, None).0
 }
 
 /// The status of the subject's limit of this window.
 fn limit_of(judged: &CheckDecision, window: Window) -> PeriodStatus {
-    *judged.limits.iter().find(|limit| limit.period.window() == window).expect("a limit")
+    judged.limits.iter().find(|limit| limit.period.window() == window).expect("a limit").clone()
 }
 
 fn day(judged: &CheckDecision) -> LimitStatus {
@@ -73,8 +73,13 @@ impl Gate {
     }
 
     async fn ask(&self, question: &CheckRequest, profile: &Profile) -> Result<CheckDecision, CheckError> {
+        let level = SubjectLevel { subject: question.subject.clone(), profile: Arc::new(profile.clone()) };
+        self.ask_levels(question, &[level]).await
+    }
+
+    async fn ask_levels(&self, question: &CheckRequest, levels: &[SubjectLevel]) -> Result<CheckDecision, CheckError> {
         let Outbox { client, keys, .. } = &self.books;
-        check(&Partition { client: Arc::clone(client), keys: keys.clone() }, &self.clock, question, profile).await
+        check(&Partition { client: Arc::clone(client), keys: keys.clone() }, &self.clock, question, levels).await
     }
 
     async fn run(&self, question: &CheckRequest, profile: &Profile) -> CheckDecision {
@@ -124,7 +129,7 @@ async fn limits_and_rate_are_judged_together() {
         for left in [2, 1, 0] {
             let judged = gate.run(&question(&who, 1), &profile).await;
             assert!(judged.is_allowed(), "{algorithm:?}: {judged:?}");
-            let (rate, day) = (judged.rate.expect("a rate"), day(&judged));
+            let (rate, day) = (judged.rates[0].status, day(&judged));
             assert_eq!((rate.limit.get(), rate.remaining), (3, left), "{algorithm:?}");
             assert!(rate.reset > Duration::ZERO && rate.reset <= Duration::from_secs(3600), "{rate:?}");
             assert_eq!(limit_of(&judged, Window::Day).used, 40);
@@ -152,7 +157,7 @@ async fn a_limit_that_refuses_takes_nothing_from_the_rate_and_records_nothing() 
         let ask = CheckRequest { record: Some(EventId::numbered(7)), ..question(&who, 3) };
         let judged = gate.run(&ask, &profile).await;
         assert!(!judged.is_allowed());
-        let (rate, day) = (judged.rate.expect("a rate"), day(&judged));
+        let (rate, day) = (judged.rates[0].status, day(&judged));
         assert_eq!((rate.remaining, rate.is_admitted()), (60, true), "{algorithm:?}");
         assert_eq!((day.remaining, day.admission), (2, Admission::Rejected { retry_after: Some(day.reset) }));
         assert_eq!(judged.recorded, Recorded::No);
@@ -185,7 +190,7 @@ async fn what_is_recorded_is_a_usage_event() {
     let ask = CheckRequest { metric, record: "order-7".parse().ok(), ..question(&who, 350) };
     // No limit and no rate for that metric: nothing to judge, but still recorded.
     let judged = gate.run(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
-    assert_eq!((judged.rate, judged.limits.len(), judged.recorded), (None, 0, Recorded::Yes));
+    assert_eq!((judged.rates.len(), judged.limits.len(), judged.recorded), (0, 0, Recorded::Yes));
     let entries: Vec<(String, Vec<String>)> = gate.books.run("XRANGE", &["usage", "-", "+"]).await;
     let fields = ["subject", who.as_str(), "metric", "tokens.in", "units", "350", "id", "order-7"];
     assert_eq!(entries[0].1, fields);
@@ -211,7 +216,7 @@ async fn without_a_limit_everything_is_allowed() {
     let judged = gate.run(&question(&subject("alice"), UNITS_MAX), &profile("UTC", None, Algorithm::Fixed, None)).await;
     assert!(judged.is_allowed() && judged.is_judged);
     let plans = Plans::new(&[("free".to_owned(), PlanConfig::clone(&plan_of_one()))].into(), "free").expect("legal");
-    let (unreadable, _) = Profile::read(&[(b"plan".to_vec(), b"gold".to_vec())], &plans, None);
+    let (unreadable, _) = Profile::read(&[(b"plan".to_vec(), b"gold".to_vec())], &plans, 0, None);
     let judged = gate.run(&question(&subject("alice"), 2), &unreadable).await;
     assert!(judged.is_allowed() && !judged.is_judged, "no limit silently becomes the default one");
 }
@@ -292,7 +297,7 @@ async fn each_window_refuses_by_its_own_count() {
         let total = used_up == Window::Total;
         let wait = if total { Duration::from_secs(3600) } else { limit_of(&judged, used_up).status.reset };
         assert_eq!((judged.retry_after(), judged.never_fits()), (Some(wait), total));
-        assert_eq!(judged.rate.expect("a rate").remaining, 5, "nothing was taken");
+        assert_eq!(judged.rates[0].status.remaining, 5, "nothing was taken");
     }
     // More than the smallest limit never fits, whatever the others have left.
     assert!(gate.run(&question(&subject("all"), 11), &profile).await.never_fits());
@@ -313,7 +318,7 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
         let who = subject(&format!("{refuse_at:?} {used}"));
         let now = gate.now().await;
         gate.count_in(&who, period(Window::Day, "UTC", now), used).await;
-        gate.run(&question(&who, asked), &Profile::of_unknown(&plans)).await
+        gate.run(&question(&who, asked), &Profile::of_unknown(&plans, 0)).await
     };
     let at_150 = RefuseAt::Percent(Percent::new(150).expect("legal"));
     for (refuse_at, used, asked, is_allowed) in [
@@ -454,5 +459,37 @@ async fn a_full_server_is_a_fault_and_not_a_yes() {
     match gate.ask(&question(&subject("alice"), 1), &profile).await {
         Err(CheckError::Redis(error)) => assert_eq!(error_kind(&error), ErrorKind::Full, "{error}"),
         other => panic!("{other:?}"),
+    }
+}
+
+/// A gateway must refuse what any level may not use, name that level, and take from no rate then.
+#[tokio::test]
+async fn all_levels_are_judged_and_all_rates_are_taken_or_none() {
+    for algorithm in ALGORITHMS {
+        let gate = Gate::open();
+        let levels = |limit: &str, rate_of_team: &str| {
+            let level = |name: &str, limit: &str, rate: &str| SubjectLevel {
+                subject: subject(name),
+                profile: Arc::new(profile("UTC", Some(limit), algorithm, Some(rate))),
+            };
+            [level("acme/a/k", "100", "9/1h"), level("acme/a", "100", rate_of_team), level("acme", limit, "9/1h")]
+        };
+        let ask = question(&subject("acme/a/k"), 2);
+        let left = |judged: &CheckDecision| judged.rates.iter().map(|rate| rate.status.remaining).collect::<Vec<_>>();
+        let allowed = gate.ask_levels(&ask, &levels("10", "3/1h")).await.expect("judged");
+        assert!(allowed.is_allowed(), "{algorithm:?}: {allowed:?}");
+        assert_eq!((left(&allowed), allowed.limits.len()), (vec![7, 1, 7], 3), "{algorithm:?}");
+        // The team's rate has one unit left: nothing is taken from the others.
+        let refused = gate.ask_levels(&ask, &levels("10", "3/1h")).await.expect("judged");
+        assert_eq!((refused.is_allowed(), left(&refused)), (false, vec![7, 1, 7]), "{algorithm:?}");
+        assert!(refused.refusal(&ask).ends_with(" now, by the limit of acme/a"), "{}", refused.refusal(&ask));
+        // The organization's limit refuses: no rate is taken, and its status has the number of its level.
+        gate.count(&subject("acme"), "UTC", gate.now().await, 9).await;
+        let refused = gate.ask_levels(&ask, &levels("10", "3/1h")).await.expect("judged");
+        let refusing = refused.limits.iter().filter(|limit| !limit.status.is_admitted());
+        let refusing: Vec<_> = refusing.map(|limit| (limit.subject.as_str(), limit.level_above, limit.used)).collect();
+        assert_eq!(refusing, [("acme", Some(1), 9)], "{algorithm:?}");
+        assert_eq!(left(&refused), [7, 1, 7], "{algorithm:?}");
+        assert!(refused.refusal(&ask).ends_with(" now, by the limit of acme"), "{}", refused.refusal(&ask));
     }
 }

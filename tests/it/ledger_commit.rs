@@ -72,6 +72,7 @@ async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
         ("instance", instance().to_string()),
         ("format", "2".to_owned()),
         ("partitions", "1".to_owned()),
+        ("separator", String::new()),
         ("fingerprint", settings().plans.fingerprint().to_string()),
     ];
     assert_eq!(checkpoint, expected.map(|(name, value)| (name.to_owned(), value)).into());

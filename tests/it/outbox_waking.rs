@@ -77,7 +77,7 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
         new_deliveries: Arc::default(),
     };
     let running = tokio::spawn(FanOutLoop::new(context, Arc::default()).run(stop.clone()));
-    eventually("contacts are read", || async { (calls(&outbox, "hget").await > 0).then_some(()) }).await;
+    eventually("contacts are read", || async { (calls(&outbox, "hmget").await > 0).then_some(()) }).await;
     outbox.set_contacts(&alice, &json(&[email("new")])).await;
     // The listener looks now.
     let woken = wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("redis answers");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use quotabell::types::PartitionNumber;
+use quotabell::types::{PartitionNumber, Separator};
 
 /// A subject of the documented table, with its checksum and its partitions.
 struct Row {
@@ -89,7 +89,11 @@ fn the_documented_partitions_are_those_of_the_daemon() {
     assert!(rows.len() >= 5, "the table is found");
     for Row { subject, checksum, of_4, of_8 } in rows {
         for (count, of) in [(4, of_4), (8, of_8), (256, checksum % 256), (251, checksum % 251)] {
-            assert_eq!(PartitionNumber::of_subject(subject.as_bytes(), count).get(), of, "{subject} of {count}");
+            assert_eq!(
+                PartitionNumber::of_subject(subject.as_bytes(), Separator::NONE, count).get(),
+                of,
+                "{subject} of {count}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The real binary, repeatedly killed with SIGKILL at random moments during one run of events. Afterwards all numbers
-//! must match a plain map.
+//! The real binary, repeatedly killed with SIGKILL at random moments during one run of events, for subjects of which
+//! some form trees of three levels. Afterwards all numbers must match a plain map.
 //!
 //! A kill follows a random number of round trips to Redis after the process started, after it was ready, after a
 //! commit, or after a webhook arrived that is not answered yet; so kills happen in starts, reads, commits, fan-outs,
@@ -129,6 +129,7 @@ impl Scene {
             .env("QUOTABELL__WEBHOOK__TIMEOUT", WEBHOOK_TIMEOUT)
             .env("QUOTABELL__EMAIL__TIMEOUT", "1s")
             .env("QUOTABELL__EMAIL__SMTP_URL", &catcher.url())
+            .env("QUOTABELL__SUBJECTS__SEPARATOR", "/")
             .env("QUOTABELL__PLANS__FREE__LIMITS", &format!("{{\"requests\":{FREE_LIMIT}}}"));
         let mails_end = CancellationToken::new();
         let ended = mails_end.clone();
@@ -145,7 +146,7 @@ impl Scene {
                 }
             }
         });
-        let traffic = Traffic::new(seed);
+        let traffic = Traffic::of_trees(seed);
         let addresses = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
         let mut scene =
             Self { outbox, receiver, mails, mails_end, traffic, contacts: BTreeMap::new(), setup, addresses };
@@ -194,10 +195,10 @@ impl Scene {
     /// ids.
     fn produce(&self, stop: &CancellationToken) -> JoinHandle<StreamModel> {
         let (client, keys, stop) = (Arc::clone(&self.outbox.client), self.outbox.keys.clone(), stop.clone());
-        let mut traffic = Traffic::new(self.traffic.seed());
+        let mut traffic = Traffic::of_trees(self.traffic.seed());
         let mut random = StdRng::seed_from_u64(self.traffic.seed() ^ 1);
         tokio::spawn(async move {
-            let mut model = StreamModel::new(&traffic.customers, FREE_LIMIT);
+            let mut model = StreamModel::new(&traffic.customers, FREE_LIMIT).with_separator('/');
             let mut paced = tokio::time::interval(Duration::from_millis(2));
             while !stop.is_cancelled() {
                 let mut look = redis::pipe();

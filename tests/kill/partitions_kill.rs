@@ -1,5 +1,6 @@
 //! Three real daemons that share eight partitions, repeatedly killed with SIGKILL under traffic. Each is restarted at
-//! its address, so that partitions change their reader constantly. Afterwards all numbers must match a plain map.
+//! its address, so that partitions change their reader constantly. Subjects are trees of three levels. Afterwards all
+//! numbers of all levels must match a plain map.
 //! `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 use std::collections::BTreeSet;
@@ -24,13 +25,14 @@ async fn daemons_that_share_partitions_and_are_killed_count_everything_once() {
     eprintln!("QUOTABELL_TEST_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let server = RedisServer::start();
-    let mut streams = Streams::on(&server.url(), 8).await;
+    let mut streams = Streams::of_trees(&server.url(), 8).await;
     let at = |()| streams.daemon().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
     let setups: [DaemonSetup; 3] = [(); 3].map(at);
     let mut daemons: Vec<Daemon> = setups.iter().map(DaemonSetup::spawn).collect();
     for _ in 0..KILLS {
         let events = random.random_range(1..400);
-        let subjects: Vec<String> = (0..events).map(|_| format!("s-{}", random.random_range(0..SUBJECTS))).collect();
+        let subject = |number: u64| format!("org-{}/team-{}/key-{number}", number % 20, number % 3);
+        let subjects: Vec<String> = (0..events).map(|_| subject(random.random_range(0..SUBJECTS))).collect();
         streams.send(subjects.into_iter()).await;
         // From the middle of a start to a few heartbeats later.
         for _ in 0..random.random_range(0..2500) {

@@ -61,7 +61,7 @@ struct ReadMissing {
 /// The only commit in flight.
 enum InFlight {
     None,
-    Sent(Batch),
+    Sent(Box<Batch>),
     Answered(CommitReply),
 }
 
@@ -81,7 +81,7 @@ pub enum Decision {
 
 impl SimulatedWorker {
     pub fn new(plans: &Plans, profiles: Profiles) -> Self {
-        let unknown = Profile::of_unknown(plans);
+        let unknown = Profile::of_unknown(plans, 0);
         Self { settings: no_settings(plans), plans: plans.clone(), profiles, unknown, session: None }
     }
 
@@ -94,7 +94,7 @@ impl SimulatedWorker {
         let session = self.session.take()?;
         self.settings = session.held.cache;
         match session.in_flight {
-            InFlight::Sent(batch) => Some(batch),
+            InFlight::Sent(batch) => Some(*batch),
             InFlight::None | InFlight::Answered(_) => None,
         }
     }
@@ -144,7 +144,7 @@ impl SimulatedWorker {
     pub fn sent(&mut self) -> Option<Batch> {
         let session = self.session.as_mut()?;
         match std::mem::replace(&mut session.in_flight, InFlight::None) {
-            InFlight::Sent(batch) => Some(batch),
+            InFlight::Sent(batch) => Some(*batch),
             other => {
                 session.in_flight = other;
                 None
@@ -214,7 +214,7 @@ impl SimulatedWorker {
             session.held.cache.keep(*subject_index, Arc::new(profile));
         }
         session.held.take_totals(&missing, &totals, session.builder.oldest_batch_in_use());
-        session.builder.take_records(&session.held, records);
+        session.builder.take_records(&session.held, records.into_iter().map(|records| (records, Vec::new())).collect());
         session.ahead.look_again(&mut session.builder, &mut session.held);
     }
 
@@ -235,7 +235,7 @@ impl SimulatedWorker {
     /// Closes the batch, sends it, and starts the next one.
     pub fn commit(&mut self, bounds: BatchBounds) {
         let Some(session) = &mut self.session else { return };
-        session.in_flight = InFlight::Sent(session.builder.finish(&mut session.held, bounds));
+        session.in_flight = InFlight::Sent(Box::new(session.builder.finish(&mut session.held, bounds)));
     }
 
     /// Receives the reply of its commit. Any reply other than success ends the session. Returns whether the session

@@ -71,7 +71,7 @@ impl<S: Store> SimulatedHistory<S> {
         for customer in traffic.customers.iter().filter(|customer| customer.known) {
             let words: Vec<Vec<u8>> = customer.settings().into_iter().map(String::into_bytes).collect();
             let fields: Vec<_> = words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-            let (profile, unreadable) = Profile::read(&fields, &plans, None);
+            let (profile, unreadable) = Profile::read(&fields, &plans, 0, None);
             assert!(unreadable.is_empty(), "{unreadable:?}");
             profiles.insert(customer.subject.clone(), profile);
         }

@@ -39,7 +39,7 @@ fn plans() -> Plans {
 }
 
 pub fn settings() -> CommitSettings {
-    CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans() }
+    CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans(), children_days: 35 }
 }
 
 pub fn instance() -> DeploymentId {

@@ -62,6 +62,13 @@ impl Partition {
         partition
     }
 
+    /// A partition whose subjects are paths with slashes, without a worker.
+    pub fn of_trees() -> Self {
+        let mut partition = Self::without_worker();
+        partition.keys = partition.keys.clone().with_separator("/".parse().expect("a separator"));
+        partition
+    }
+
     pub fn without_worker() -> Self {
         let server = RedisServer::start();
         let client = Arc::new(server.client());
@@ -92,7 +99,9 @@ impl Partition {
             rate: RateConfig::default(),
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone() };
+        let plans = plans.by_level(self.keys.separator(), &[]).expect("no plan of a level");
+        let commits =
+            CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone(), children_days: 35 };
         let changes = ChangeFeed::default();
         let watch = ChangeListener::new(endpoint.clone(), &self.keys, vec![changes.clone()]);
         tokio::spawn(watch.run(stop.clone()));

@@ -79,8 +79,10 @@ pub struct Reached {
 #[derive(Debug, Default)]
 pub struct StreamModel {
     customers: HashMap<String, Customer>,
-    /// The daily limit of `requests` for subjects without another limit.
+    /// The daily limit of `requests` for subjects without another limit; only of the first level, if there are levels.
     plan_limit: u64,
+    /// The character between the parts of a subject, if subjects have levels.
+    separator: Option<char>,
     pub counts: BTreeMap<Counter, u64>,
     /// The highest value of each counter, with its limit.
     peaks: BTreeMap<Counter, Peak>,
@@ -178,8 +180,8 @@ impl Customer {
         words
     }
 
-    fn limits(&self, metric: &str, plan_limit: u64) -> Vec<Limit> {
-        let of_plan = (metric == "requests").then_some(Limit { window: "day", units: plan_limit });
+    fn limits(&self, metric: &str, plan_limit: Option<u64>) -> Vec<Limit> {
+        let of_plan = plan_limit.filter(|_| metric == "requests").map(|units| Limit { window: "day", units });
         self.limits.get(metric).cloned().unwrap_or_else(|| of_plan.into_iter().collect())
     }
 
@@ -229,6 +231,11 @@ impl StreamModel {
         Self { customers, plan_limit, ..Self::default() }
     }
 
+    /// The same model for subjects with levels.
+    pub fn with_separator(self, separator: char) -> Self {
+        Self { separator: Some(separator), ..self }
+    }
+
     /// Enters an entry under its stream id; returns the reason if it is refused.
     pub fn enter<'a>(&mut self, entry: &str, fields: impl Iterator<Item = RawField<'a>>) -> Option<&'static str> {
         self.entries += 1;
@@ -252,30 +259,36 @@ impl StreamModel {
     fn judge(&mut self, fields: &HashMap<&[u8], &[u8]>, arrival_ms: i64) -> Result<(), &'static str> {
         let subject = subject_of(fields)?;
         let usage = usage_of(fields, arrival_ms)?;
-        let customer = self.customers.entry(subject.to_owned()).or_insert_with(|| Customer::plain(subject)).clone();
+        let levels = self.levels(subject)?;
         if arrival_ms - usage.at_ms > AGE_MAX_MS {
             return Err("too_late");
         }
         let at = DateTime::from_timestamp_millis(usage.at_ms).expect("judged before");
-        let day = at.with_timezone(&customer.zone).date_naive();
-        if arrival_ms > first_instant_after(customer.zone, day) + LATE_MAX_MS {
-            return Err("too_late");
+        for customer in &levels {
+            let day = at.with_timezone(&customer.zone).date_naive();
+            if arrival_ms > first_instant_after(customer.zone, day) + LATE_MAX_MS {
+                return Err("too_late");
+            }
         }
         let id = usage.id.map(|id| (subject.to_owned(), usage.metric.to_owned(), id.to_vec()));
         if id.as_ref().is_some_and(|id| self.counted_ids.contains(arrival_ms, id)) {
             self.duplicates += 1;
             return Ok(());
         }
-        let limits = customer.limits(usage.metric, self.plan_limit);
-        let windows: BTreeMap<&str, Option<u64>> = std::iter::once(("day", None))
-            .chain(limits.iter().map(|limit| (limit.window, Some(limit.units))))
-            .collect();
-        let counter = |window: &str| {
-            let (subject, metric) = (subject.to_owned(), usage.metric.to_owned());
-            Counter { subject, metric, period: customer.period(window, at) }
-        };
-        let counters: Vec<(Counter, Option<u64>)> =
-            windows.into_iter().map(|(window, limit)| (counter(window), limit)).collect();
+        // A level is counted in the windows of its own limits and of those above it.
+        let mut counters: Vec<(Counter, Option<u64>)> = Vec::new();
+        let mut windows: BTreeMap<&str, Option<u64>> = [("day", None)].into();
+        for (depth, customer) in levels.iter().enumerate() {
+            let plan_limit = (depth == 0).then_some(self.plan_limit);
+            windows.values_mut().for_each(|limit| *limit = None);
+            for limit in customer.limits(usage.metric, plan_limit) {
+                windows.insert(limit.window, Some(limit.units));
+            }
+            for (window, limit) in &windows {
+                let (subject, metric) = (customer.subject.clone(), usage.metric.to_owned());
+                counters.push((Counter { subject, metric, period: customer.period(window, at) }, *limit));
+            }
+        }
         let count = |counter| self.counts.get(counter).copied().unwrap_or(0);
         if !usage.is_credit && counters.iter().any(|(counter, _)| count(counter) + usage.units > COUNT_MAX) {
             return Err("counter_overflow");
@@ -289,6 +302,23 @@ impl StreamModel {
         }
         self.counted += 1;
         Ok(())
+    }
+
+    /// The subject and the levels above it, from the top.
+    fn levels(&mut self, subject: &str) -> Result<Vec<Customer>, &'static str> {
+        let parts: Vec<&str> = match self.separator {
+            Some(separator) => subject.split(separator).collect(),
+            None => vec![subject],
+        };
+        if parts.len() > 4 || parts.iter().any(|part| part.is_empty()) {
+            return Err("bad_subject");
+        }
+        let separator = self.separator.map(String::from).unwrap_or_default();
+        let level = |depth: usize| {
+            let name = parts[..=depth].join(&separator);
+            self.customers.entry(name.clone()).or_insert_with(|| Customer::plain(&name)).clone()
+        };
+        Ok((0..parts.len()).map(level).collect())
     }
 
     /// The highest value of a counter.

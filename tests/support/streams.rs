@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quotabell::outbox::totals;
 use quotabell::redis_client::{Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint};
-use quotabell::types::{Day, Keys, Metric, PartitionNumber, Subject, UnixMs, keys};
+use quotabell::types::{Day, Keys, Metric, PartitionNumber, Separator, Subject, UnixMs, keys};
 
 use super::daemon::DaemonSetup;
 use super::eventually::eventually;
@@ -20,30 +20,45 @@ pub struct Streams {
     url: String,
     /// The time of every event, so that a midnight changes no count.
     at: UnixMs,
+    /// Units of each subject, and of each level above it if subjects are paths.
     sent: BTreeMap<Subject, u64>,
+    events: u64,
 }
 
 impl Streams {
     /// `count` partitions on the deployment of this URL.
     pub async fn on(url: &str, count: u32) -> Self {
+        Self::with_separator(url, count, Separator::NONE).await
+    }
+
+    /// The same for subjects that are paths with slashes. Each level has the same limit.
+    pub async fn of_trees(url: &str, count: u32) -> Self {
+        Self::with_separator(url, count, "/".parse().expect("a separator")).await
+    }
+
+    async fn with_separator(url: &str, count: u32, separator: Separator) -> Self {
         let config =
             RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
         let endpoint = RedisEndpoint::from_config(&config).expect("a good URL");
-        let keys = Keys::of_partition("usage", PartitionNumber::first(count));
+        let keys = Keys::of_partition("usage", PartitionNumber::first(count)).with_separator(separator);
         let client: RedisClient = endpoint.client(keys.stream()).expect("a client");
         let partitions = Partitions::new(&client, &keys);
         let at = partitions.first().client.server_time().await.expect("it tells the time");
-        Self { partitions, url: url.to_owned(), at, sent: BTreeMap::new() }
+        Self { partitions, url: url.to_owned(), at, sent: BTreeMap::new(), events: 0 }
     }
 
     /// The same events after they were moved to another deployment and number of partitions.
     pub async fn moved_to(&self, url: &str, count: u32) -> Self {
-        Self { at: self.at, sent: self.sent.clone(), ..Self::on(url, count).await }
+        Self { at: self.at, sent: self.sent.clone(), events: self.events, ..Self::on(url, count).await }
     }
 
     /// A daemon that reads them.
     pub fn daemon(&self) -> DaemonSetup {
+        let separator = self.partitions.first().keys.separator();
+        let levels = if separator.is_none() { "[]" } else { r#"["free","free","free"]"# };
         DaemonSetup::on(&self.url)
+            .env("QUOTABELL__SUBJECTS__SEPARATOR", &separator.to_string())
+            .env("QUOTABELL__SUBJECTS__DEFAULT_PLANS", levels)
             .env("QUOTABELL__STREAM__PARTITIONS", &self.partitions.count().to_string())
             .env("QUOTABELL__PLANS__FREE__LIMITS", &format!(r#"{{"requests":{LIMIT}}}"#))
     }
@@ -73,14 +88,18 @@ impl Streams {
             if let Some(batch) = ids_of {
                 event.arg("id").arg(format!("{batch}/{at}"));
             }
-            *self.sent.entry(subject).or_default() += 1;
+            let above = self.partitions.first().keys.separator().ancestors(&subject);
+            for level in above.into_iter().chain([subject]) {
+                *self.sent.entry(level).or_default() += 1;
+            }
+            self.events += 1;
         }
         let _: Vec<String> = self.partitions.first().client.pipe(&pipeline).await.expect("appended");
     }
 
     /// Waits until everything is counted; checks every count against the map, and that every alert was raised once.
     pub async fn agree(&self) {
-        let sent: u64 = self.sent.values().sum();
+        let sent = self.events;
         let raised = |used: u64| [80, 100].iter().filter(|percent| used * 100 >= LIMIT * **percent).count() as u64;
         let reached: u64 = self.sent.values().map(|used| raised(*used)).sum();
         eventually("everything is counted, and every alert has its delivery", || async {

@@ -87,6 +87,22 @@ impl Traffic {
         Self { seed, random, customers, sent_ids: VecDeque::new(), next_id: 0 }
     }
 
+    /// The same events for customers of which some form trees: organizations, their teams and keys, each with settings
+    /// and contacts of its own.
+    pub fn of_trees(seed: u64) -> Self {
+        let mut traffic = Self::new(seed);
+        for (number, customer) in traffic.customers.iter_mut().enumerate().take(60) {
+            let (organization, team) = (number % 5, 5 + number % 15);
+            customer.subject = match number {
+                0..5 => format!("org {organization}"),
+                5..20 => format!("org {organization}/team {team}"),
+                _ => format!("org {}/team {team}/key {number}", team % 5),
+            };
+            customer.contacts = customer.contacts.max(1);
+        }
+        traffic
+    }
+
     /// The seed.
     pub fn seed(&self) -> u64 {
         self.seed

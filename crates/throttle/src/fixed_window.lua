@@ -4,6 +4,7 @@
 -- KEYS[1] counter, string     ARGV[1] limit, units, 1..2^53-1
 --                             ARGV[2] window, ms, 1..
 --                             ARGV[3] units to take, 0..2^53-1; 0 asks and takes nothing
+--                             ARGV[4] optional 'ask': judge the units and take nothing
 --
 -- Returns {admitted, used, left}  admitted: 1 or 0; used: units taken in this window, this call's included;
 --                                 left: ms until the window ends, 0 while none is open
@@ -29,9 +30,8 @@ end
 -- Redis keeps a key through the millisecond in which its TTL ends, but the window has ended.
 if left_ms <= 0 then used, left_ms = 0, 0 end
 
-if units == 0 or used + units > limit then
-  return {units == 0 and used < limit and 1 or 0, used, left_ms}
-end
+local admitted = units == 0 and used < limit or units > 0 and used + units <= limit
+if units == 0 or not admitted or ARGV[4] == 'ask' then return {admitted and 1 or 0, used, left_ms} end
 if left_ms == 0 then
   redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
   return {1, units, window_ms}

@@ -7,6 +7,7 @@
 -- KEYS[1] time at which the bucket     ARGV[1] limit, units, 1..2^53-1
 --         will be empty, string        ARGV[2] window: time in which a full bucket drains, us, 1000..2^53-1
 --                                      ARGV[3], ARGV[4] time in which the units drain: us and rest; both 0 only ask
+--                              ARGV[5] optional 'ask': judge the units and take nothing
 --
 -- Returns {admitted, ahead, rest}  admitted: 1 or 0, always 1 for a call that only asks; ahead, rest: time until the
 --                                  bucket is empty after this call
@@ -65,5 +66,6 @@ local ahead = after - now
 if ahead > window or (ahead == window and after_rest > 0) then
   return {0, empty - now, rest}
 end
+if ARGV[5] == 'ask' then return {1, empty - now, rest} end
 store(after, after_rest)
 return {1, ahead, after_rest}

@@ -4,6 +4,7 @@
 -- KEYS[1] admitted calls, zset    ARGV[1] limit, units, 1..100000
 --                                 ARGV[2] window, us, 1000..
 --                                 ARGV[3] units to take, 0..2^53-1; 0 asks and takes nothing
+--                                 ARGV[4] optional 'ask': judge the units and take nothing
 --
 -- Returns {admitted, used, reset, retry}  admitted: 1 or 0; used: units of the calls in the window, with this call's;
 --                                         reset: us until all of them have left the window; retry: us until a refused
@@ -56,7 +57,7 @@ end
 local base = first and first.sum - first.units or 0
 local used = last and last.sum - base or 0
 local admitted = units > 0 and used + units <= limit
-if admitted then
+if admitted and ARGV[4] ~= 'ask' then
   local sum = base + used + units
   -- Without an expiry the key would stay forever: check first, so that both commands run or neither.
   if not redis.acl_check_cmd('PEXPIRE', key) then return redis.error_reply('NOPERM this user may not run PEXPIRE on ' .. key) end
@@ -66,7 +67,7 @@ if admitted then
 end
 
 local reset = last and last.at + window - clock or 0
-if units == 0 and used < limit then return {1, used, reset, 0} end
+if admitted or units == 0 and used < limit then return {1, used, reset, 0} end
 if units > limit then return {0, used, reset, -1} end
 
 -- Search the first call after which enough units have left the window; a call that only asks needs one unit. Sums grow

@@ -93,7 +93,8 @@ fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
     ];
     // Only a copy, for a contact of the operator, is marked.
     let copy = (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)));
-    object(first.into_iter().chain(percent).chain(rest).chain(copy))
+    let largest = (!alert.largest.is_empty()).then(|| ("largest", json(&alert.largest)));
+    object(first.into_iter().chain(percent).chain(rest).chain(largest).chain(copy))
 }
 
 fn disabled_data(DisabledNotice { subject, contact, channel, address, state, .. }: &DisabledNotice) -> String {

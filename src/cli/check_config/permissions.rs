@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use redis::{Cmd, RedisResult, Value};
 
 use crate::channels::REGISTRY;
+use crate::ledger::children;
 use crate::ledger::commit_settings::TrimPolicy;
 use crate::redis_client::endpoint::Deployment;
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
@@ -33,6 +34,9 @@ const RAISED: &str = "HDEL KEY x, TYPE KEY, HMGET KEY x, HSCAN KEY 0, HVALS KEY,
 const HISTORY: &str = "TYPE KEY, HGET KEY x, HSCAN KEY 0, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
 const HISTORY_METRICS: &str =
     "TYPE KEY, ZRANGE KEY 0 0, ZSCORE KEY x, ZADD KEY 0 x, ZREMRANGEBYSCORE KEY 0 0, EXPIRE KEY 1";
+/// The children of a subject.
+const CHILDREN: &str = "TYPE KEY, ZADD KEY 0 x, ZREMRANGEBYSCORE KEY 0 0, EXPIRE KEY 1, ZRANGE KEY 0 0, ZSCAN KEY 0, \
+    ZREM KEY x, UNLINK KEY";
 const HISTORY_PROGRESS: &str = "TYPE KEY, HGET KEY x, HGETALL KEY, HSET KEY x x, EXPIRE KEY 1, UNLINK KEY";
 const METRICS: &str = "SMEMBERS KEY, SADD KEY x, EXPIRE KEY 1";
 const FLAG: &str = "SET KEY x, EXISTS KEY, UNLINK KEY";
@@ -186,6 +190,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (format!("{}{destination}", keys.destination_prefix()), DESTINATION),
         (format!("{}{subject}", keys.failing_prefix()), FAILING),
         (format!("{}{subject}", keys.subject_deliveries_prefix()), SUBJECT_DELIVERIES),
+        (children::key(keys, &subject), CHILDREN),
         (keys.pending(), SCHEDULE),
         (keys.waiting(), SCHEDULE),
         (keys.deliveries(), SCHEDULE),

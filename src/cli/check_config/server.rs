@@ -16,6 +16,7 @@ use crate::redis_client::{
     EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisClient, ServerInfo, error_kind, inspect,
 };
 use crate::terminal::hint;
+use crate::views::changed_separator;
 
 /// Maximum number of missing permissions that are listed; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
@@ -43,6 +44,10 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
             warning.iter().for_each(|warning| findings.warn(warning));
         }
         Err(error) => findings.note("stored state", Err(error)),
+    }
+    // A checkpoint that can't be read is a finding already.
+    if let Ok(Some(warning)) = changed_separator::warning(&redis.partitions).await {
+        findings.warn(&warning);
     }
     let target = &redis.endpoint;
     let user = target.username();

@@ -163,6 +163,7 @@ pub fn not_changed(redis: &CliConnection, subject: &Subject, error: ContactActio
         ContactActionError::IdTaken { .. } | ContactActionError::OtherId { .. } => {
             hint::failed(printable(&error.to_string()), "leave --id out, or name another id")
         }
+        ContactActionError::Level(error) => hint::failed(error, "subjects.separator decides how ids are divided"),
         ContactActionError::TooMany(error) => hint::failed(error, "or set subjects.contacts_max"),
         ContactActionError::Select(_) | ContactActionError::OperatorsOwn => hint::failed(
             format_args!("subject {subject}: {error}"),

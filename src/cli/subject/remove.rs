@@ -7,18 +7,19 @@ use clap::Args;
 
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
-use crate::erasure::{self, ErasedCounts};
+use crate::erasure::{self, ErasedCounts, branch};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::say;
 use crate::types::Subject;
+use crate::types::text::pluralize;
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Counts and alerts stay: a removed subject is still metered, with the default plan and the fallback \
         contacts. Pending deliveries to its contacts are cancelled.
 With --everything, counts, alerts, history, refused events, deliveries, codes, confirm links and limiters are \
-    removed too. The daemon may run: \
+    removed too, also of all levels below a subject. The daemon may run: \
     later usage is counted from zero. If it fails, repeat it.
 
 Examples:
@@ -67,7 +68,13 @@ async fn erase(
     event_age_max: Duration,
 ) -> anyhow::Result<()> {
     for subject in subjects {
-        let erased = erasure::erase(&redis.partitions, plans, event_age_max, subject).await;
+        let below = branch::below(&redis.partitions, subject).await;
+        let below = redis.explained(format_args!("find the subjects below {subject}"), below)?;
+        if !below.is_empty() {
+            let subjects = pluralize(below.len(), "subject", "subjects");
+            say(format_args!("{subject} has {subjects} below it, which are removed too"));
+        }
+        let erased = erasure::erase_branch(&redis.partitions, plans, event_age_max, subject, &below).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
         say(format_args!("removed {subject}: {}", summary(&erased.removed)?));
     }

@@ -30,8 +30,7 @@ use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
 use crate::ledger::{daily_usage, query};
 use crate::outbox::{MultiplePolicy, Pause, Recipients, paused_for, read_pause};
 use crate::redis_client::{Partition, Partitions, RedisClient};
-use crate::subjects::record::SubjectField;
-use crate::subjects::{Plans, Profile, SubjectMutes};
+use crate::subjects::{Plans, StoredLevels, SubjectMutes};
 use crate::types::{Alert, AlertId, DeliveryId, Keys, Subject, UnixMs};
 
 /// Number of outbox entries that are read at once.
@@ -105,7 +104,7 @@ struct PartitionFacts<'a> {
 
 /// The stored data of a subject; read once.
 struct StoredSubject {
-    fields: Vec<SubjectField>,
+    stored: StoredLevels,
     deliveries: Vec<DeliveryView>,
     /// Whether anything is stored.
     is_known: bool,
@@ -317,10 +316,10 @@ impl Explainer {
     async fn stored_subject(&self, subject: &Subject) -> Result<StoredSubject, ExplainError> {
         let partition = self.partitions.partition_of(subject);
         let Partition { client, keys } = partition;
-        let fields = super::subject::read_fields(partition, subject).await?;
+        let stored = StoredLevels::read(client, keys, subject).await?;
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
         let deliveries = deliveries::list_all(partition, &filter, usize::MAX).await?;
-        let mut is_known = !fields.is_empty() || !deliveries.is_empty();
+        let mut is_known = !stored.fields().is_empty() || !deliveries.is_empty();
         if !is_known {
             let periods = alerts::kept_periods(client.server_time().await?);
             let counted = query::usage(partition, subject, &periods, &BTreeSet::new()).await?;
@@ -328,18 +327,20 @@ impl Explainer {
             is_known = counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty())
                 || !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty();
         }
-        Ok(StoredSubject { fields, deliveries, is_known })
+        Ok(StoredSubject { stored, deliveries, is_known })
     }
 
     async fn stored(&self, subject: &Subject, stored: StoredSubject) -> Result<Explanation, ExplainError> {
-        let StoredSubject { fields, deliveries, is_known } = stored;
+        let StoredSubject { stored, deliveries, is_known } = stored;
+        let fields = stored.fields();
         let partition = self.partitions.partition_of(subject);
         let Partition { client, keys } = partition;
         let PartitionFacts { now, pause, daemons, .. } = self.partition_facts(partition).await?;
-        let (profile, _) = Profile::read(&fields, &self.plans, None);
+        let (levels, _) = stored.settings(&self.plans);
+        let profile = &levels[0].profile;
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
-        let settings = SubjectSettings::read(&fields, &self.plans);
-        let contacts = self.contacts.read_contacts(subject, &fields);
+        let settings = SubjectSettings::read(&stored, &self.plans);
+        let contacts = self.contacts.read_contacts(&stored);
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let facts = subject::SubjectFacts {

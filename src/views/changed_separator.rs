@@ -1,0 +1,79 @@
+//! Warns when `subjects.separator` differs from that of the last commit: ids change their meaning.
+
+use redis::RedisResult;
+
+use crate::redis_client::{Partition, Partitions};
+use crate::types::text::{glob_literal, pluralize};
+use crate::types::{Separator, Subject};
+
+/// Approximate number of keys that one SCAN looks at.
+const SCAN_COUNT: usize = 1_000;
+/// Maximum number of subjects that the warning names.
+const NAMED_MAX: usize = 3;
+
+/// The subjects with settings whose ids contain the separator.
+#[derive(Debug, Default)]
+struct FoundSubjects {
+    count: usize,
+    /// Of these, those that are no paths.
+    broken: usize,
+    names: Vec<String>,
+}
+
+/// A sentence about the subjects that change their meaning; `None` if the separator is that of the last commit, or
+/// nothing was committed yet.
+pub async fn warning(partitions: &Partitions) -> RedisResult<Option<String>> {
+    let Partition { client, keys } = partitions.first();
+    let separator = keys.separator();
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg("id").arg("separator");
+    let (id, stored): (Option<String>, Option<String>) = client.query(&command).await?;
+    let stored = stored.unwrap_or_default();
+    if id.is_none() || stored == separator.to_string() {
+        return Ok(None);
+    }
+    let changed = format!("subjects.separator is \"{separator}\", and was \"{stored}\" at the last commit");
+    if separator.is_none() {
+        return Ok(Some(format!(
+            "{changed}: subjects have no levels any more, and events count for their subject alone"
+        )));
+    }
+    let found = subjects_with(partitions.first(), separator).await?;
+    let count = pluralize(found.count, "subject with settings contains", "subjects with settings contain");
+    let names = if found.names.is_empty() { String::new() } else { format!(" ({})", found.names.join(", ")) };
+    let broken = match found.broken {
+        0 => String::new(),
+        broken => {
+            format!("; events of {broken} of them are refused, because a part is empty or the levels are too many")
+        }
+    };
+    let moved = if keys.partition().count() > 1 { ", and belong to the partition of their first part" } else { "" };
+    Ok(Some(format!("{changed}: {count} it{names} and become levels of a tree{moved}{broken}")))
+}
+
+async fn subjects_with(Partition { client, keys }: &Partition, separator: Separator) -> RedisResult<FoundSubjects> {
+    let prefix = keys.subject_prefix();
+    let pattern = format!("{}*{}*", glob_literal(prefix), glob_literal(&separator.to_string()));
+    let mut found = FoundSubjects::default();
+    for server in client.primaries().await? {
+        let mut cursor = 0_u64;
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            let (next, slice): (u64, Vec<Vec<u8>>) = server.query(&command).await?;
+            for subject in slice.iter().filter_map(|key| Subject::parse(key.get(prefix.len()..)?).ok()) {
+                found.count += 1;
+                found.broken += usize::from(separator.check(subject.as_str()).is_err());
+                if found.names.len() < NAMED_MAX {
+                    found.names.push(subject.to_string());
+                }
+            }
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    found.names.sort();
+    Ok(found)
+}
