@@ -17,10 +17,24 @@ const CHECKS_S: usize = 5_000;
 const NODES: usize = 32;
 /// Number of subjects of the checks.
 const SUBJECTS: usize = 1_000;
-/// The algorithms of `[plans.X.rate]`.
-const ALGORITHMS: [&str; 3] = ["fixed", "sliding", "gcra"];
+/// What is measured: an algorithm of `[plans.X.rate]`, for flat subjects or for the lowest of three levels, each with a
+/// limit and a rate.
+const ROWS: [(&str, Levels); 5] = [
+    ("fixed", Levels::One),
+    ("sliding", Levels::One),
+    ("gcra", Levels::One),
+    ("fixed", Levels::Three),
+    ("gcra", Levels::Three),
+];
 /// A limit that is never reached, so that each response must be 200.
 const RATE: &str = "90000/1h";
+
+/// The levels of each subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Levels {
+    One,
+    Three,
+}
 
 /// Measurements of the nodes.
 #[derive(Debug, Default)]
@@ -39,20 +53,27 @@ pub fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
         "{NODES} kept connections, {SUBJECTS} subjects, a day limit and a rate; first {CHECKS_S} checks a second for {} s, timed from the due time of each, then as many as the daemon answers.\n",
         steady.as_secs()
     );
-    println!("| algorithm | checks/s | p50 | p90 | p99 | longest | at most, checks/s |");
-    println!("|---|---|---|---|---|---|---|");
-    for algorithm in ALGORITHMS {
-        let daemon = Daemon::start(
-            server.port(),
-            &[("QUOTABELL__PLANS__FREE__RATE", format!(r#"{{"requests":"{RATE}","algorithm":"{algorithm}"}}"#))],
-        )?;
+    println!("| algorithm | levels | checks/s | p50 | p90 | p99 | longest | at most, checks/s |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for (algorithm, levels) in ROWS {
+        let rate = format!(r#"{{"requests":"{RATE}","algorithm":"{algorithm}"}}"#);
+        let (separator, plans, shown) = match levels {
+            Levels::One => ("", "[]", 1),
+            Levels::Three => ("/", r#"["free","free","free"]"#, 3),
+        };
+        let settings = [
+            ("QUOTABELL__PLANS__FREE__RATE", rate),
+            ("QUOTABELL__SUBJECTS__SEPARATOR", separator.to_owned()),
+            ("QUOTABELL__SUBJECTS__DEFAULT_PLANS", plans.to_owned()),
+        ];
+        let daemon = Daemon::start(server.port(), &settings)?;
         // The first checks open connections and fill caches; they are not counted.
         all_nodes(daemon.address, Some(Duration::from_secs(1)))?;
         let seen = all_nodes(daemon.address, Some(steady))?;
         let most = all_nodes(daemon.address, None)?;
         let [p50, p90, p99, longest] = [0.5, 0.9, 0.99, 1.0].map(|share| millis(seen.took_ms.quantile(share)));
         let (rate, most) = (seen.checks as f64 / seen.seconds, most.checks as f64 / most.seconds);
-        println!("| {algorithm} | {rate:.0} | {p50} | {p90} | {p99} | {longest} | {} |", thousands(most));
+        println!("| {algorithm} | {shown} | {rate:.0} | {p50} | {p90} | {p99} | {longest} | {} |", thousands(most));
     }
     println!("\naim: p99 <= 2 ms at {CHECKS_S} checks/s");
     Ok(())
@@ -88,7 +109,8 @@ fn one_node(address: SocketAddr, node: usize, began: Instant, steady: Option<Dur
             None => Instant::now(),
         };
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let body = format!(r#"{{"subject":"node-{}"}}"#, (number * NODES + node) % SUBJECTS);
+        let subject = (number * NODES + node) % SUBJECTS;
+        let body = format!(r#"{{"subject":"org-{}/team-{}/key-{subject}"}}"#, subject % 10, subject % 100);
         write!(
             requests,
             "POST /v1/check HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",

@@ -15,6 +15,7 @@ mod day_metrics;
 mod in_flight_commit;
 mod known_deployment;
 mod large_entries;
+mod largest_children;
 mod lease;
 mod levels;
 pub mod membership;

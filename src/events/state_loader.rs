@@ -8,8 +8,6 @@ use std::sync::Arc;
 use redis::{RedisResult, Value};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::ledger::batch::MetricPeriod;
-use crate::ledger::children;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::read_totals::{
     Replies, ask_checkpoint, ask_counters, ask_metrics, ask_records, checkpoint_from, counters_from, metrics_from,
@@ -18,9 +16,10 @@ use crate::ledger::read_totals::{
 use crate::redis_client::{Partition, RedisClient};
 use crate::subjects::Plans;
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
-use crate::types::{Keys, StreamId, Subject};
+use crate::types::{Keys, StreamId};
 
 use super::batch_builder::BatchBuilder;
+use super::largest_children;
 use super::read_ahead::ReadAhead;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
@@ -103,16 +102,13 @@ impl StateLoader {
         ask_records(&mut pipeline, &self.keys, &held.record_queries(&missing));
         ask_checkpoint(&mut pipeline, &self.keys);
         let partition = Partition { client: Arc::clone(client), keys: self.keys.clone() };
-        let parents = held.parents_of(&missing, self.keys.separator());
+        let parents = held.parent_counters(&missing, self.keys.separator());
         let replies = AbortOnDropHandle::new(tokio::spawn(async move {
-            let replies = partition.client.pipe(&pipeline).await;
-            let mut children = Vec::with_capacity(parents.len());
-            for parent in parents {
-                children.push(match parent {
-                    Some((subject, of)) => counts_of_children(&partition, &subject, &of).await,
-                    None => Vec::new(),
-                });
-            }
+            let replies: RedisResult<Vec<RedisResult<Value>>> = partition.client.pipe(&pipeline).await;
+            // The records are before the checkpoint, which is last.
+            let first = |all: &[_]| all.len().checked_sub(parents.len() + 1);
+            let records = replies.as_ref().ok().and_then(|all| all.get(first(all)?..));
+            let children = largest_children::read(&partition, &parents, records.unwrap_or_default()).await;
             (replies, children)
         }));
         self.under_way = Some(UnderWay { missing, batch: builder.number(), beside_commit, replies });
@@ -194,14 +190,6 @@ impl StateLoader {
     }
 }
 
-/// What the children of a subject used. An alert without them is better than a late one.
-async fn counts_of_children(partition: &Partition, subject: &Subject, of: &MetricPeriod) -> Vec<SubjectCount> {
-    children::counts(partition, subject, of).await.unwrap_or_else(|error| {
-        tracing::warn!(%subject, %error, "an alert does not name the largest children: their counts can't be read");
-        Vec::new()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -211,7 +199,7 @@ mod tests {
     use crate::events::batch_builder::BatchBounds;
     use crate::ledger::{Batch, CountedEventIds};
     use crate::subjects::SettingsCache;
-    use crate::types::DeploymentId;
+    use crate::types::{DeploymentId, Subject};
 
     const BOUNDS: BatchBounds = BatchBounds { entries: 9, cost: 9 };
 

@@ -13,9 +13,10 @@ use crate::ledger::{CountedEventIds, CounterCache};
 use crate::subjects::{Profile, SettingsCache};
 use crate::types::alert::{LARGEST_MAX, LargestChild};
 use crate::types::subject::LEVELS_MAX;
-use crate::types::{Day, Separator, Subject, Threshold, UnixMs, Window};
+use crate::types::{Day, Separator, Threshold, UnixMs, Window};
 
 use super::day_metrics::DayMetrics;
+use super::largest_children::ParentCounter;
 
 /// Maximum number of counters of one event: one for each window.
 pub const ROWS_MAX: usize = Window::ALL.len();
@@ -213,18 +214,23 @@ impl WorkerCache {
         MissingRecords { key, thresholds: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
     }
 
-    /// The subjects of the missing records that may have children, with what to read of these; `None` for the others.
-    pub(super) fn parents_of(
-        &self,
-        missing: &LoadRequest,
-        separator: Separator,
-    ) -> Vec<Option<(Subject, MetricPeriod)>> {
-        let parent = |MissingRecords { key, .. }: &MissingRecords| {
-            let subject = &self.cache.subject(key.subject_index).subject;
-            let may_have_children = !separator.is_none() && separator.depth(subject.as_str()) + 1 < LEVELS_MAX;
-            may_have_children.then(|| (subject.clone(), self.totals.metric_period(key.hash_id).clone()))
+    /// The counters of the missing records, if their subjects may have children.
+    pub(super) fn parent_counters(&self, missing: &LoadRequest, separator: Separator) -> Vec<Option<ParentCounter>> {
+        let counter = |MissingRecords { key, thresholds }: &MissingRecords| {
+            let subject = self.cache.subject(key.subject_index).subject.clone();
+            if separator.is_none() || separator.depth(subject.as_str()) + 1 == LEVELS_MAX {
+                return None;
+            }
+            let total = self.totals.find(*key).map_or(0, |row| self.totals.row(row).total);
+            let of_limit = self.thresholds(*key);
+            let units_of = |threshold: &Threshold| {
+                let found = of_limit.iter().find(|of_limit| of_limit.threshold == *threshold);
+                found.map(|of_limit| of_limit.units).filter(|units| *units <= total)
+            };
+            let reached = thresholds.iter().map(units_of).collect();
+            Some(ParentCounter { subject, of: self.totals.metric_period(key.hash_id).clone(), reached })
         };
-        missing.records.iter().map(parent).collect()
+        missing.records.iter().map(counter).collect()
     }
 
     /// The largest children of a subject: of these counts, or of what is in memory if that is newer.
