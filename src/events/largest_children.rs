@@ -70,8 +70,8 @@ mod tests {
     use crate::channels::Sample;
     use crate::types::{Threshold, UnixMs};
 
-    /// A start finds thousands of counters above thresholds that were raised long ago: reading the children of each would
-    /// delay the first commits.
+    /// A start finds thousands of counters above thresholds that were raised long ago: reading the children of each
+    /// would delay the first commits.
     #[test]
     fn children_are_read_only_for_what_may_be_raised() {
         let alert = Sample::example().alert("80".parse::<Threshold>().expect("legal"), UnixMs(1));
