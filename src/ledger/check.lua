@@ -64,23 +64,28 @@ if #event > 0 then
 end
 
 local replies = {}
--- Asks every limiter; returns an error, or nil.
-local function ask_all(last_argument)
-  for rate, call in ipairs(calls) do
-    call.arguments[call.count + 1] = last_argument
-    replies[rate] = call.limiter({call.key}, call.arguments)
+-- Calls some limiters; returns an error, or nil. `how` is 'ask' to take nothing.
+local function call(first, last, how)
+  for rate = first, last do
+    local of = calls[rate]
+    of.arguments[of.count + 1] = how
+    replies[rate] = of.limiter({of.key}, of.arguments)
     if replies[rate].err then return replies[rate] end
     admitted = admitted and replies[rate][1] == 1
   end
 end
 
-if not admitted then
-  for _, call in ipairs(calls) do
-    for taken = 3, call.count do call.arguments[taken] = '0' end
+local failed
+if admitted then
+  -- The last one is taken from only if all others would admit the units; then the others do.
+  failed = call(1, rates - 1, 'ask') or call(math.max(rates, 1), rates, not admitted and 'ask' or nil)
+  if not failed and admitted then failed = call(1, rates - 1) end
+else
+  for _, of in ipairs(calls) do
+    for taken = 3, of.count do of.arguments[taken] = '0' end
   end
+  failed = call(1, rates)
 end
-local failed = admitted and rates > 1 and ask_all('ask')
-if not failed and (admitted or #replies == 0) then failed = ask_all(nil) end
 if failed then return failed end
 
 local entry = ''
