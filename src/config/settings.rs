@@ -73,7 +73,7 @@ pub struct Config {
 
 /// The settings that can change while the daemon runs.
 const OF_PLANS: [&str; 2] = ["default_plan", "plans"];
-const OF_TOKEN: [&str; 2] = ["http.token", "http.token_file"];
+const RELOADED: [&str; 3] = ["http.token", "http.token_file", "subjects.default_plans"];
 
 impl Config {
     /// The keys whose values differ in the other configuration and apply only after a restart, such as `email.timeout`.
@@ -92,7 +92,7 @@ impl Config {
             let keys: Vec<String> = differing(&own[&section], &new[&section]).collect();
             changed.extend(keys.iter().map(|key| format!("{section}.{key}")));
         }
-        changed.into_iter().filter(|key| !OF_TOKEN.contains(&key.as_str())).collect()
+        changed.into_iter().filter(|key| !RELOADED.contains(&key.as_str())).collect()
     }
 
     /// The files with secrets and authorities that settings name and whose content applies only after a restart.
