@@ -6,6 +6,7 @@
 pub mod contact_spec;
 pub mod contacts;
 pub(crate) mod deliveries;
+pub mod grants;
 pub(crate) mod sending;
 pub mod subject_change;
 pub mod subject_patch;

@@ -16,6 +16,7 @@ mod consent_links;
 mod contacts;
 mod deliveries;
 mod gauges;
+mod grants;
 mod list_query;
 mod mutes;
 pub mod openapi;

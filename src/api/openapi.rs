@@ -105,7 +105,7 @@ fn response(doc: &StatusDoc, answer: Option<&(u16, Option<Schema>)>, schemas: &m
             (PROBLEM_TYPE, Some(members.map_or_else(|| problem.clone(), all)))
         }
         AnswerContent::OfHandler => {
-            let schema = answer.filter(|(status, _)| *status == doc.status).and_then(|(_, schema)| schema.clone());
+            let schema = answer.and_then(|(_, schema)| schema.clone());
             ("application/json", schema.map(Value::from))
         }
     };

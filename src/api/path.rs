@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use super::operation::{Describe, OperationDoc};
 use super::problem::Problem;
 use crate::types::text_form::inline_schema;
-use crate::types::{ContactId, DeliveryId, Subject};
+use crate::types::{ContactId, DeliveryId, GrantId, Subject};
 use crate::views::IdPrefix;
 
 /// The longest id of a contact that is looked for.
@@ -29,6 +29,10 @@ pub(super) struct SubjectPath(pub(super) Subject);
 #[derive(Debug)]
 pub(super) struct ContactPath(pub(super) Subject, pub(super) ContactId);
 
+/// The subject and the grant of `/v1/subjects/{id}/grants/{grant}`.
+#[derive(Debug)]
+pub(super) struct GrantPath(pub(super) Subject, pub(super) GrantId);
+
 /// The delivery of `/v1/deliveries/{id}/...`: a whole id, since each digit less could mean another delivery tomorrow.
 #[derive(Debug)]
 pub(super) struct DeliveryPath(pub(super) DeliveryId);
@@ -40,6 +44,12 @@ pub(super) struct Query<T>(pub(super) T);
 struct ContactParts {
     id: String,
     contact: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct GrantParts {
+    id: String,
+    grant: String,
 }
 
 /// The variable parts of a path, as text.
@@ -74,6 +84,16 @@ impl<S: Send + Sync> FromRequestParts<S> for ContactPath {
     }
 }
 
+impl<S: Send + Sync> FromRequestParts<S> for GrantPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let GrantParts { id, grant } = parts_of(parts, state).await?;
+        let grant = grant.parse().map_err(|error| Problem::bad_request(format!("grant: {error}")))?;
+        Ok(Self(subject_of(&id)?, grant))
+    }
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for DeliveryPath {
     type Rejection = Problem;
 
@@ -95,6 +115,13 @@ impl Describe for ContactPath {
         SubjectPath::describe(operation);
         let description = "The contact's id, from the list or from the answer that added it.";
         operation.path_parameter::<ContactInPath>("contact", description);
+    }
+}
+
+impl Describe for GrantPath {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        SubjectPath::describe(operation);
+        operation.path_parameter::<GrantId>("grant", "The grant's id.");
     }
 }
 

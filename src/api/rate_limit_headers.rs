@@ -90,7 +90,7 @@ mod tests {
         let limit = Units::new(limit).expect("in range");
         LimitStatus {
             admission,
-            limit,
+            limit: limit.into(),
             remaining,
             reset: Duration::from_millis(reset_ms),
             length: Duration::from_secs(60),

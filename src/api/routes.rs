@@ -8,7 +8,7 @@ use super::status_doc::{
     CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE, StatusDoc,
     TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
 };
-use super::{check, consent_links, contacts, deliveries, mutes, probes, reload, subjects, top};
+use super::{check, consent_links, contacts, deliveries, grants, mutes, probes, reload, subjects, top};
 use crate::outbox::DeliveryAction;
 use Access::{Open, RequiredToken, TokenIfSet};
 
@@ -185,6 +185,38 @@ pub const ROUTES: &[Route] = &[
              without levels below it, or without `subjects.separator`.",
         )
         .answers(&[ok("The children."), REDIS_UNAVAILABLE]),
+    route("GET", "/v1/subjects/{id}/grants", RequiredToken, || get(grants::list))
+        .operation("listGrants", "subjects", "List the grants of a subject, oldest first")
+        .about(
+            "With the units that each has paid for until now. Of each metric and period the newest 1,000 are listed, \
+             and every one with units left.",
+        )
+        .answers(&[ok("The grants."), REDIS_UNAVAILABLE]),
+    route("POST", "/v1/subjects/{id}/grants", RequiredToken, || post(grants::add))
+        .operation("addGrant", "subjects", "Grant a subject units: prepaid ones, or more for a period")
+        .about(
+            "Raises the limit of a window by these units, within a second: that of a total, or of the present period of \
+             another window. Usage is taken from the grant that expires first, before the limit of the plan. What is \
+             left at the expiry is lost. A grant is given once by its id: a repetition is answered with the grant.",
+        )
+        .answers(&[
+            of_handler(201, "The grant is added."),
+            of_handler(200, "It was added before."),
+            problem(
+                409,
+                "A grant with this id has other content. Or the subject has no limit for the window, too many active \
+                 grants or units, or unreadable settings.",
+            ),
+            REDIS_UNAVAILABLE,
+        ]),
+    route("DELETE", "/v1/subjects/{id}/grants/{grant}", RequiredToken, || delete(grants::revoke))
+        .operation("revokeGrant", "subjects", "Revoke what is left of a grant")
+        .about("What it has paid for stays. Changes nothing if nothing is left.")
+        .answers(&[
+            ok("The grant as it is now."),
+            problem(404, "The subject has no such grant."),
+            REDIS_UNAVAILABLE,
+        ]),
     route("GET", "/v1/subjects/{id}/contacts", RequiredToken, || get(contacts::list))
         .operation("listContacts", "contacts", "List the contacts of a subject, with masked secrets")
         .about("The readable contacts in their stored order. Empty if the subject has no contacts of its own.")

@@ -38,7 +38,7 @@ impl Sample {
 
     /// This subject, with the plan, zone and limit of the example.
     pub fn for_subject(subject: Subject) -> Self {
-        let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
+        let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units").into() };
         let (plan, billing) = ("free".to_owned(), BillingStart::default());
         // The bundled data have this zone.
         let zone = ZONE.parse().unwrap_or(Zone::UTC);

@@ -30,6 +30,7 @@ mod context;
 mod deliveries;
 mod emit;
 mod explain;
+mod grant;
 mod history;
 mod listen;
 mod man;
@@ -95,6 +96,8 @@ pub enum Command {
     Subject(subject::SubjectArgs),
     /// List, add, remove, mute, unmute and enable the contacts of a subject
     Contact(contact::ContactArgs),
+    /// Add, list and revoke grants: prepaid units, and more units for a period
+    Grant(grant::GrantArgs),
     /// Show the usage, limits and alerts of a subject
     Usage(usage::UsageArgs),
     /// Show the usage of a subject by day
@@ -167,6 +170,7 @@ impl Cli {
             Command::Emit(args) => emit::run(args, &context).await,
             Command::Subject(args) => subject::run(args, &context).await,
             Command::Contact(args) => contact::run(args, &context).await,
+            Command::Grant(args) => grant::run(args, &context).await,
             Command::Usage(args) => usage::run(args, &context).await,
             Command::History(args) => history::run(args, &context).await,
             Command::Top(args) => top::run(args, &context).await,

@@ -48,6 +48,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["plans", "*", "thresholds", "*"],
         "a whole percentage, 1 to 1000, \"used:N\" or \"remaining:N\" with N units, each once",
     ),
+    (&["plans", "*", "grant_notice"], "a number and a unit, such as \"7d\""),
     (&["plans", "*", "refuse_at"], r#"a whole percentage, 100 to 1000, or "never""#),
     (
         &["plans", "*", "rate"],

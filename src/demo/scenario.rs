@@ -229,6 +229,7 @@ impl SubjectUse {
         let (percent, limits): (Percent, Limits) = (Percent::new(percent.parse()?).with_context(form)?, limit.parse()?);
         let WindowLimit { window, units } = limits.as_slice()[0];
         let span = PeriodSpan::containing(window, zone, BillingDay::FIRST, now).with_context(form)?;
+        let units = units.nonzero().with_context(form)?;
         let units = u64::try_from(percent.threshold_units(units)).unwrap_or(u64::MAX);
         let (subject, metric, period) = (&self.subject, &self.metric, span.period);
         let id = AlertId::derive(

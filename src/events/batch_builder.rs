@@ -12,7 +12,7 @@ use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::event_ids::{EventIdDigest, window_of};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
-use crate::types::{Keys, RefusalReason, StreamId, Subject, UnixMs};
+use crate::types::{DeploymentId, Keys, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::batch_changes::BatchChanges;
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
@@ -52,6 +52,10 @@ pub struct BatchBuilder {
     bounds: BatchBounds,
     /// Events that arrived longer ago than this are refused.
     age_max: Duration,
+    /// When grants must be settled before later events are added.
+    grants_due: Option<UnixMs>,
+    /// Whether the next event arrived at that time or later.
+    is_stopped: bool,
     /// Number of the batch; tells whether a row belongs to it.
     number: u64,
     batch: Batch,
@@ -106,6 +110,8 @@ impl BatchBuilder {
             keys,
             bounds,
             age_max: Duration::MAX,
+            grants_due: None,
+            is_stopped: false,
             number: NUMBER_FIRST,
             batch,
             closed_from: None,
@@ -122,6 +128,34 @@ impl BatchBuilder {
     #[must_use]
     pub fn with_age_max(self, age_max: Duration) -> Self {
         Self { age_max, ..self }
+    }
+
+    /// Sets when grants must be settled; `None` for never.
+    #[must_use]
+    pub fn with_grants_due(mut self, due: Option<UnixMs>) -> Self {
+        self.set_grants_due(due);
+        self
+    }
+
+    /// Sets when grants must be settled; `None` for never.
+    pub const fn set_grants_due(&mut self, due: Option<UnixMs>) {
+        (self.grants_due, self.is_stopped) = (due, false);
+    }
+
+    /// The time until which grants must be settled before the next event, if all events before it are in an earlier
+    /// batch.
+    pub fn stopped_at_grants(&self) -> Option<UnixMs> {
+        self.grants_due.filter(|_| self.is_stopped && self.batch.entries == 0)
+    }
+
+    /// The deployment that commits.
+    pub const fn instance(&self) -> &DeploymentId {
+        &self.batch.instance
+    }
+
+    /// The checkpoint that the batch follows.
+    pub const fn from(&self) -> StreamId {
+        self.batch.from
     }
 
     /// Whether entries that were read from the server process with this run id may be added.
@@ -166,7 +200,8 @@ impl BatchBuilder {
 
     /// Whether no more entries may be added.
     pub fn is_full(&self) -> bool {
-        self.batch.entries >= self.bounds.entries
+        self.is_stopped
+            || self.batch.entries >= self.bounds.entries
             || self.cost() >= self.bounds.cost
             || self.refused_bytes >= REFUSED_BYTES_BATCH
             || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
@@ -207,6 +242,7 @@ impl BatchBuilder {
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
+        self.is_stopped = self.grants_due.is_some_and(|due| arrival_of(found.entry.id, server) >= due);
         if self.is_full() {
             return AddResult::Full;
         }
@@ -234,6 +270,7 @@ impl BatchBuilder {
         }
         // The oldest reading decides, even if the server's clock was set back between two readings.
         self.batch.read_at = self.batch.read_at.min(server);
+        self.batch.arrived = self.batch.arrived.max(arrival_of(entry, server));
         self.newest_read = server;
         self.batch.entries += 1;
         self.batch.to = entry;
@@ -413,6 +450,7 @@ mod tests {
             limits,
             thresholds: thresholds.to_vec(),
             refuse_at: RefuseAt::default(),
+            grant_notice: None,
             rate: RateConfig::default(),
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");

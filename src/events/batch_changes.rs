@@ -325,7 +325,7 @@ impl BatchChanges {
         let of = held.totals.metric_period(hash_id);
         let (metric, period, window) = (&of.metric, of.period, of.period.window());
         let profile = subject.extra.profile.as_ref();
-        let limit = profile.and_then(|of| of.limits_of(metric).iter().find(|limit| limit.window == window));
+        let limit = profile.and_then(|of| of.limit_of(metric, period));
         if let (Some(profile), Some(limit)) = (profile, limit) {
             let used = changed.highest.max(row.total);
             let largest = if raised.is_empty() {
@@ -343,7 +343,7 @@ impl BatchChanges {
                     period,
                     threshold,
                     threshold_units: units,
-                    limit: limit.units.get(),
+                    limit: limit.get(),
                     plan: profile.plan().to_string(),
                     timezone: profile.zone().name().to_owned(),
                     resets_at: period.has_end().then_some(Rfc3339(row.end)),

@@ -86,7 +86,7 @@ mod tests {
             sizer.bounds().cost
         };
         let ran = Some(Duration::from_micros(500));
-        let grown = bound_after(Ok(CommitReply::Committed { not_raised: Vec::new(), ran }));
+        let grown = bound_after(Ok(CommitReply::Committed { not_raised: Vec::new(), ran, grants_due: None }));
         assert!(grown > first, "{first} {grown}");
         assert_eq!(bound_after(Ok(CommitReply::Lost)), grown, "it says nothing about the size");
         assert_eq!(bound_after(Ok(CommitReply::Old)), grown / 2);

@@ -4,6 +4,7 @@
 use crate::redis_client::TruncatedEntry;
 use crate::redis_client::xread::StreamReader;
 
+use super::parse::arrival_of;
 use super::session::Session;
 use super::session_error::SessionError;
 
@@ -15,6 +16,9 @@ impl Session<'_> {
         loop {
             while self.ahead.add_some(&mut self.builder, &mut self.held) {}
             self.begin_loading()?;
+            if self.settle_due_grants().await? {
+                continue;
+            }
             let is_due = self.builder.is_full() || self.ahead.is_empty();
             if is_due && self.may_commit() {
                 self.commit().await?;
@@ -49,6 +53,8 @@ impl Session<'_> {
     pub(super) async fn refuse_truncated(&mut self, entry: &TruncatedEntry) -> Result<(), SessionError> {
         let now = self.worker.parts.client.server_time().await;
         let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;
+        // The grants that expired before it.
+        self.settle_grants(arrival_of(entry.id, now)).await?;
         self.builder.add_truncated(entry, now);
         self.commit().await?;
         self.finish_commit().await

@@ -12,6 +12,7 @@ pub mod config;
 mod counting_status;
 pub mod daemon_name;
 mod day_metrics;
+mod grant_expiry;
 mod in_flight_commit;
 mod known_deployment;
 mod large_entries;

@@ -171,8 +171,17 @@ impl WorkerReport {
                 );
             }
             // The audit or the next session reports it.
-            CommitReply::Stale(_) | CommitReply::Recreated | CommitReply::Old | CommitReply::Replaced => {}
+            CommitReply::Stale(_)
+            | CommitReply::Recreated
+            | CommitReply::Old
+            | CommitReply::Replaced
+            | CommitReply::GrantsDue => {}
         }
+    }
+
+    /// Notices may be in the outbox.
+    pub fn notices_raised(&self) {
+        self.new_alerts.notify_one();
     }
 
     fn committed(&mut self, batch: &Batch, not_raised: &[usize], took: Duration) {
@@ -322,11 +331,12 @@ impl WorkerReport {
 }
 
 /// Every reply, as the label of `quotabell_commits_total`.
-pub const COMMIT_LABELS: [&str; 7] = ["committed", "stale", "replaced", "lost", "recreated", "old", "drift"];
+pub const COMMIT_LABELS: [&str; 8] =
+    ["committed", "stale", "replaced", "lost", "recreated", "old", "drift", "grants_due"];
 
 const fn word(answer: &CommitReply) -> &'static str {
     // Taken from the list, so that no label is forgotten there.
-    let [committed, stale, replaced, lost, recreated, old, drift] = COMMIT_LABELS;
+    let [committed, stale, replaced, lost, recreated, old, drift, grants_due] = COMMIT_LABELS;
     match answer {
         CommitReply::Committed { .. } => committed,
         CommitReply::Stale(_) => stale,
@@ -335,5 +345,6 @@ const fn word(answer: &CommitReply) -> &'static str {
         CommitReply::Recreated => recreated,
         CommitReply::Old => old,
         CommitReply::Drift(_) => drift,
+        CommitReply::GrantsDue => grants_due,
     }
 }

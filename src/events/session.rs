@@ -72,6 +72,9 @@ impl Session<'_> {
         loop {
             let can_add = self.ahead.add_some(&mut self.builder, &mut self.held);
             self.begin_loading()?;
+            if self.settle_due_grants().await? {
+                continue;
+            }
             let may_grow = self.batch_began.elapsed() < HOLD_MAX && !self.builder.is_full();
             let keeps_growing = may_grow && (self.is_behind || can_add);
             if !keeps_growing && self.may_commit() {
@@ -198,7 +201,8 @@ impl Session<'_> {
         let answer = answer.map_err(|source| SessionError::Redis { operation: "commit a batch", source })?;
         self.worker.report.answered(&batch, &answer, took);
         match answer {
-            CommitReply::Committed { .. } => {
+            CommitReply::Committed { grants_due, .. } => {
+                self.builder.set_grants_due(grants_due);
                 self.worker.restarts = 0;
                 self.worker.stream_maintenance.committed(&batch);
                 self.tidy().await;
@@ -209,6 +213,7 @@ impl Session<'_> {
             CommitReply::Stale(_) => Err(SessionError::Again(
                 "another worker committed, a subject was erased, Redis was emptied, or this commit's reply was lost",
             )),
+            CommitReply::GrantsDue => Err(SessionError::Again("grants expire before the last event of the batch")),
             CommitReply::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
             CommitReply::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
             CommitReply::Recreated => self.audit(batch.from).await,
@@ -234,6 +239,7 @@ impl Session<'_> {
         let at = self.after;
         self.audit(at).await?;
         self.worker.report.recovered();
+        self.settle_grants(now).await?;
         self.worker.stream_maintenance.counted_until(now);
         self.worker.stream_maintenance.close_periods(&self.worker.parts.client, at, now).await;
         Ok(())

@@ -3,9 +3,9 @@
 use redis::RedisResult;
 use std::time::Instant;
 
-use crate::ledger::{Batch, CountedEventIds};
+use crate::ledger::{Batch, CountedEventIds, grant_store};
 use crate::redis_client::xread::StreamReader;
-use crate::redis_client::{ErrorKind, error_kind};
+use crate::redis_client::{ErrorKind, Partition, error_kind};
 use crate::subjects::SettingsCache;
 use crate::types::{DeploymentId, StreamId};
 
@@ -38,13 +38,18 @@ impl<'w> Session<'w> {
         let reader = StreamReader::connect(&parts.endpoint, parts.keys.stream()).await?;
         worker.report.memory_unbounded(reader.unbounded());
         let first = Batch { server: reader.run_id().cloned(), ..first };
+        let partition = Partition { client: parts.client.clone(), keys: parts.keys.clone() };
+        let grants_due = grant_store::due(&partition).await;
+        let grants_due =
+            grants_due.map_err(|source| SessionError::Redis { operation: "read when grants expire", source })?;
         let none = SettingsCache::new(parts.cache_entries, &parts.plans);
         let settings = std::mem::replace(&mut worker.settings, none);
         let now = Instant::now();
         Ok(Self {
             after: first.from,
             builder: BatchBuilder::new(parts.keys.clone(), parts.config.late_max, first, worker.batch_sizer.bounds())
-                .with_age_max(parts.config.age_max),
+                .with_age_max(parts.config.age_max)
+                .with_grants_due(grants_due),
             held: WorkerCache::new(settings, event_ids).with_metrics_max(parts.config.metrics_max),
             loader: StateLoader::new(parts.keys.clone(), parts.plans.clone(), parts.changes.clone()),
             reader,

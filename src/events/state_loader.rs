@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::read_totals::{
     Replies, ask_checkpoint, ask_counters, ask_metrics, ask_records, checkpoint_from, counters_from, metrics_from,
-    records_from,
+    next_of, records_from,
 };
 use crate::redis_client::{Partition, RedisClient};
 use crate::subjects::Plans;
@@ -97,6 +97,7 @@ impl StateLoader {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
         held.cache.ask(&mut pipeline, &self.keys, &missing.settings);
+        pipeline.cmd("EXISTS").arg(self.keys.grants_due());
         ask_metrics(&mut pipeline, &self.keys, &missing.days);
         ask_counters(&mut pipeline, &self.keys, &held.counter_queries(&missing));
         ask_records(&mut pipeline, &self.keys, &held.record_queries(&missing));
@@ -153,6 +154,9 @@ impl StateLoader {
         let mut replies: Replies = replies.map_err(redis("read settings and counters"))?.into_iter();
         let unreadable = held.cache.apply_replies(&self.plans, &missing.settings, &mut replies);
         report.unreadable(&unreadable.map_err(redis("read the settings of subjects"))?);
+        if next_of(&mut replies).map_err(redis("read whether subjects have grants"))? {
+            held.cache.ask_grants();
+        }
         let metrics = metrics_from(&mut replies, &missing.days).map_err(redis("read the metrics of a day"))?;
         let totals = counters_from(&mut replies, &self.keys, &held.counter_queries(&missing));
         let totals = totals.map_err(redis("read counters"))?;
@@ -215,7 +219,10 @@ mod tests {
 
     fn under_way(builder: &BatchBuilder, beside_commit: bool, settings: &[u32]) -> UnderWay {
         let unknown = || Ok(Value::Array(Vec::new()));
-        let replies = tokio::spawn(async move { (Ok(vec![unknown(), unknown(), Ok(Value::Nil)]), Vec::new()) });
+        let replies =
+            tokio::spawn(
+                async move { (Ok(vec![unknown(), unknown(), Ok(Value::Int(0)), Ok(Value::Nil)]), Vec::new()) },
+            );
         UnderWay {
             missing: LoadRequest { settings: settings.to_vec(), ..LoadRequest::default() },
             batch: builder.number(),

@@ -168,9 +168,8 @@ impl WorkerCache {
             return Vec::new();
         }
         let of = self.totals.metric_period(key.hash_id);
-        let window = of.period.window();
-        let limit = profile.limits_of(&of.metric).iter().find(|limit| limit.window == window);
-        limit.map_or(Vec::new(), |limit| thresholds_of(limit.units, profile.thresholds()))
+        let limit = profile.limit_of(&of.metric, of.period);
+        limit.map_or(Vec::new(), |limit| thresholds_of(limit, profile.thresholds()))
     }
 
     /// The queries for the missing counters.

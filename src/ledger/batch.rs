@@ -27,6 +27,8 @@ pub struct Batch {
     pub to: StreamId,
     /// Number of entries read.
     pub entries: u64,
+    /// When its last event arrived.
+    pub arrived: UnixMs,
     /// Server time of its oldest read.
     pub read_at: UnixMs,
     /// How long every read had been full at the last read: more entries waited than one read returns.
@@ -133,6 +135,7 @@ impl Batch {
             first_entry: from,
             to: from,
             entries: 0,
+            arrived: UnixMs(0),
             read_at: UnixMs(0),
             behind_for: Duration::ZERO,
             groups: Vec::new(),

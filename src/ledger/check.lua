@@ -5,8 +5,9 @@
 -- KEYS[1] usage stream                 ARGV[1]    requested units, 1..2^53-1
 -- KEYS[2 ..] two hashes of each limit: ARGV[2]    number of limits
 --   counters of a period and of        ARGV[3]    number of rates
---   the one after it; then the key     ARGV[4 ..] of each limit: its subject; the most units, 1..2^53-1; start of the
---   of each rate's limiter                        first period, start of the second, end of the second, ms
+--   the one after it; then the key     ARGV[4 ..] of each limit: its subject; the most units in the first period, and
+--   of each rate's limiter                        in the second, 0..2^53-1; start of the first period, start of the
+--                                                 second, end of the second, ms
 --                                      then of each rate: the limiter's function name; the number of its arguments; the
 --                                      arguments: from the third on the units to take, 0 to ask only
 --                                      then the fields of the event, names and values; none: nothing to record
@@ -30,13 +31,14 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local units, limits, rates, at = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), 4
 local used, admitted = {}, true
 for limit = 1, limits do
-  if now < tonumber(ARGV[at + 2]) or now >= tonumber(ARGV[at + 4]) then return {'wrong_period', now} end
-  local counters = KEYS[now < tonumber(ARGV[at + 3]) and 2 * limit or 2 * limit + 1]
+  if now < tonumber(ARGV[at + 3]) or now >= tonumber(ARGV[at + 5]) then return {'wrong_period', now} end
+  local period = now < tonumber(ARGV[at + 4]) and 0 or 1
+  local counters = KEYS[2 * limit + period]
   used[limit] = tonumber(redis.call('HGET', counters, ARGV[at]) or '0')
   if not used[limit] then return redis.error_reply('ERR ' .. counters .. ' holds a counter that is no number') end
   -- A difference, because the sum of two counts may exceed 2^53.
-  admitted = admitted and units <= tonumber(ARGV[at + 1]) - used[limit]
-  at = at + 5
+  admitted = admitted and units <= tonumber(ARGV[at + 1 + period]) - used[limit]
+  at = at + 6
 end
 
 local limiters = {fixed_window = fixed_window, sliding_window = sliding_window, gcra = gcra}

@@ -11,7 +11,7 @@ use redis::{FromRedisValue, RedisError, RedisResult, Value};
 use crate::redis_client::{Partition, Script, ServerClock};
 use crate::subjects::limiter::FUNCTIONS;
 use crate::subjects::{Limiter, Profile, SubjectLevel};
-use crate::types::{PeriodSpan, Subject, Units, UnixMs, WindowLimit, keys};
+use crate::types::{LimitUnits, Metric, PeriodSpan, Subject, Units, UnixMs, Window, keys};
 use quotabell_throttle::{Admission, RateDecision, stored_key};
 
 use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, RateStatus, Recorded};
@@ -39,12 +39,18 @@ pub enum CheckError {
 struct AppliedLimit {
     /// The index of the level: 0 for the subject itself.
     level: usize,
-    limit: WindowLimit,
+    first: AppliedPeriod,
+    /// The period after it; for a total, an empty one at the end of time.
+    second: AppliedPeriod,
+}
+
+/// A period with its limit, which grants may raise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct AppliedPeriod {
+    span: PeriodSpan,
+    limit: LimitUnits,
     /// The most units that may be used: `refuse_at` of the plan.
     units_max: u64,
-    first: PeriodSpan,
-    /// The period after it; for a total, an empty one at the end of time.
-    second: PeriodSpan,
 }
 
 /// The limiter of a level's rate.
@@ -87,7 +93,10 @@ pub async fn check(
         let around = |(index, level): (usize, &SubjectLevel)| {
             let profile = Arc::clone(&level.profile);
             let limits = level.profile.limits_of(&request.metric).iter().copied();
-            limits.map(move |limit| AppliedLimit::around(&profile, index, limit, now)).collect::<Vec<_>>()
+            let metric = &request.metric;
+            limits
+                .map(move |limit| AppliedLimit::around(&profile, index, (metric, limit.window), now))
+                .collect::<Vec<_>>()
         };
         let applied: Vec<AppliedLimit> =
             judged().flat_map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
@@ -111,7 +120,7 @@ pub async fn check(
         let asked = if limits.iter().all(|limit| limit.status.is_admitted()) { request.units.get() } else { 0 };
         let rate = |(AppliedRate { level, limiter }, reply): (&AppliedRate<'_>, &Vec<i64>)| {
             let RateDecision { admission, limit, remaining, reset } = limiter.decision(reply, asked)?;
-            let (limit, length) = (Units::new(limit)?, limiter.rate().window());
+            let (limit, length) = (Units::new(limit)?.into(), limiter.rate().window());
             let status = LimitStatus { admission, limit, remaining, reset, length }.asked_for(request.units);
             Some(RateStatus { subject: levels[*level].subject.clone(), level_above: level_above(*level), status })
         };
@@ -131,12 +140,13 @@ async fn call(
 ) -> RedisResult<Value> {
     let CheckRequest { subject, metric, units, record } = request;
     let mut call = SCRIPT.call().key(keys.stream()).arg(units.get()).arg(limits.len()).arg(rates.len());
-    for AppliedLimit { level, first, second, units_max, .. } in limits {
+    for AppliedLimit { level, first, second } in limits {
         let level = levels[*level].subject.as_str();
-        for period in [first, second] {
-            call = call.key(keys.usage(metric, period.period, keys::bucket(level)));
+        for AppliedPeriod { span, .. } in [first, second] {
+            call = call.key(keys.usage(metric, span.period, keys::bucket(level)));
         }
-        call = call.arg(level).arg(units_max).arg(first.start.0).arg(second.start.0).arg(second.end.0);
+        call = call.arg(level).arg(first.units_max).arg(second.units_max);
+        call = call.arg(first.span.start.0).arg(second.span.start.0).arg(second.span.end.0);
     }
     for AppliedRate { level, limiter } in rates {
         let window = keys.limiter(limiter.algorithm().as_str(), metric, &levels[*level].subject);
@@ -153,41 +163,40 @@ async fn call(
 impl AppliedLimit {
     /// The limit with the period that contains this instant and the nearer neighbor of that period: the estimated time
     /// may be wrong by half a period.
-    fn around(profile: &Profile, level: usize, limit: WindowLimit, at: UnixMs) -> Option<Self> {
-        let containing = |at| PeriodSpan::containing(limit.window, profile.zone(), profile.billing(), at);
+    fn around(profile: &Profile, level: usize, (metric, window): (&Metric, Window), at: UnixMs) -> Option<Self> {
+        let containing = |at| {
+            let span = PeriodSpan::containing(window, profile.zone(), profile.billing(), at)?;
+            let limit = profile.limit_of(metric, span.period)?;
+            Some(AppliedPeriod { span, limit, units_max: profile.refuse_at().units_max(limit) })
+        };
         let current = containing(at)?;
-        let units_max = profile.refuse_at().units_max(limit.units);
-        if !current.period.has_end() {
+        let PeriodSpan { start, end, period } = current.span;
+        if !period.has_end() {
             // No second period begins, so the script takes the first.
-            return Some(Self {
-                level,
-                limit,
-                units_max,
-                first: current,
-                second: PeriodSpan { start: current.end, ..current },
-            });
+            let second = AppliedPeriod { span: PeriodSpan { start: end, ..current.span }, ..current };
+            return Some(Self { level, first: current, second });
         }
-        if at.0 - current.start.0 < current.end.0 - at.0 {
-            Some(Self { level, limit, units_max, first: containing(current.start.plus(-1))?, second: current })
+        if at.0 - start.0 < end.0 - at.0 {
+            Some(Self { level, first: containing(start.plus(-1))?, second: current })
         } else {
-            Some(Self { level, limit, units_max, first: current, second: containing(current.end)? })
+            Some(Self { level, first: current, second: containing(end)? })
         }
     }
 
     /// The period that the script judged.
-    const fn containing(&self, now: UnixMs) -> PeriodSpan {
-        if now.0 < self.second.start.0 { self.first } else { self.second }
+    const fn containing(&self, now: UnixMs) -> AppliedPeriod {
+        if now.0 < self.second.span.start.0 { self.first } else { self.second }
     }
 
     /// The status for a level that has used `used` units, if more are asked for.
     fn status(&self, of: (Subject, Option<usize>), used: u64, asked: Units, now: UnixMs) -> PeriodStatus {
-        let (limit, period) = (self.limit.units, self.containing(now));
+        let AppliedPeriod { span: period, limit, units_max } = self.containing(now);
         let remaining = limit.get().saturating_sub(used);
         let reset = period.end.since(now);
-        let admission = if asked.get() <= self.units_max.saturating_sub(used) {
+        let admission = if asked.get() <= units_max.saturating_sub(used) {
             Admission::Admitted
         } else {
-            let fits = asked.get() <= self.units_max && period.period.has_end();
+            let fits = asked.get() <= units_max && period.period.has_end();
             Admission::Rejected { retry_after: fits.then_some(reset) }
         };
         let status = LimitStatus { admission, limit, remaining, reset, length: period.end.since(period.start) };
@@ -204,18 +213,15 @@ fn parsed<T: FromRedisValue>(reply: Value) -> Result<T, CheckError> {
 mod tests {
     use super::*;
     use crate::subjects::Plans;
-    use crate::types::Window;
     use proptest::prelude::*;
 
+    /// A subject with a limit of 10 in every window.
     fn profile(zone: &str, month: u8, day: u8) -> Profile {
+        let limits = Window::ALL.map(|window| format!("10/{window}")).join(" ");
         let billing = [("billing_month", month.to_string()), ("billing_day", day.to_string())];
-        let fields = billing.into_iter().chain([("timezone", zone.to_owned())]);
+        let fields = billing.into_iter().chain([("timezone", zone.to_owned()), ("limit:requests", limits)]);
         let fields: Vec<_> = fields.map(|(name, value)| (name.as_bytes().to_vec(), value.into_bytes())).collect();
         Profile::read(&fields, &Plans::without_limits(), 0, None).0
-    }
-
-    fn limit(window: Window, units: u64) -> WindowLimit {
-        WindowLimit { window, units: Units::new(units).expect("in range") }
     }
 
     proptest! {
@@ -233,10 +239,10 @@ mod tests {
             let now = UnixMs(second * 1000);
             for (window, wrong_h) in Window::ALL.into_iter().zip([0.49, 10.0, 80.0, 300.0, 1000.0, 4300.0]) {
                 let guess = now.plus((wrong * wrong_h * 3_600_000.0) as i64);
-                let applied = AppliedLimit::around(&profile, 0, limit(window, 1), guess).expect("in range");
-                prop_assert_eq!(applied.first.end, applied.second.start);
-                prop_assert!(applied.first.contains(now) || applied.second.contains(now), "{:?}", window);
-                prop_assert!(applied.containing(now).contains(now), "{:?}", window);
+                let applied = AppliedLimit::around(&profile, 0, (&Metric::default(), window), guess).expect("in range");
+                prop_assert_eq!(applied.first.span.end, applied.second.span.start);
+                prop_assert!(applied.first.span.contains(now) || applied.second.span.contains(now), "{:?}", window);
+                prop_assert!(applied.containing(now).span.contains(now), "{:?}", window);
             }
         }
     }
@@ -244,14 +250,16 @@ mod tests {
     /// A request above the whole limit never fits, however long the client waits.
     #[test]
     fn a_limit_says_when_a_retry_helps() {
-        let day = AppliedLimit::around(&profile("UTC", 1, 1), 0, limit(Window::Day, 10), UnixMs(1)).expect("in range");
+        let requests = Metric::default();
+        let day =
+            AppliedLimit::around(&profile("UTC", 1, 1), 0, (&requests, Window::Day), UnixMs(1)).expect("in range");
         let judged = |used, asked| {
             let PeriodStatus { used: told, status, .. } =
                 day.status(("who".parse().expect("legal"), None), used, Units::new(asked).expect("legal"), UnixMs(1));
             assert_eq!(told, used);
             (status.admission, status.remaining)
         };
-        let reset = day.second.end.since(UnixMs(1));
+        let reset = day.second.span.end.since(UnixMs(1));
         assert_eq!(judged(0, 10), (Admission::Admitted, 10));
         assert_eq!(judged(9, 1), (Admission::Admitted, 1));
         assert_eq!(judged(9, 2), (Admission::Rejected { retry_after: Some(reset) }, 1));

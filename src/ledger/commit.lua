@@ -2,12 +2,13 @@
 -- commit: apply one batch of usage events, all of it or nothing.
 --
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3] outbox stream   KEYS[4] refused stream   KEYS[5] totals hash
--- KEYS[6 ..]  the hash of each group of counters; flag and hash of records of each alert; the list of each window of
+-- KEYS[6] zset of subjects with grants, by when something is due
+-- KEYS[7 ..]  the hash of each group of counters; flag and hash of records of each alert; the list of each window of
 --             event ids; the set of metrics of each period; the zset of children of each level
 --
 -- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry;
 --          erasure_epoch: removals of counters before the session; server: run id of the process it was read from
---          ('': unknown); readers: channel of its readers; entries; read_at: server time of its oldest read, ms;
+--          ('': unknown); readers: channel of its readers; entries; arrived: when its last event arrived, ms; read_at: server time of its oldest read, ms;
 --          age_max, ms; behind_ms: how long every read has been full; format, partitions,
 --          separator, fingerprint, instance: as in the checkpoint; counted, duplicates: events; refused_max: length of
 --          refused; ttl of event ids, s; children_days: how long a level
@@ -22,8 +23,9 @@
 --   metric set  TTL, number of metrics, the metrics
 --   child set   number of children, the children
 --
--- Returns {'committed', {alert, ...}, us}  numbers of the alerts whose flag existed already: not raised; running
---                                          time of this script, 0 if unknown
+-- Returns {'committed', {alert, ...}, us, due}  numbers of the alerts whose flag existed already: not raised; running
+--                                          time of this script, 0 if unknown; when grants must be looked at next, ms as
+--                                          text, '' for never
 --         {'stale', stored checkpoint}     another commit came first, or this one ran already, or counters that the
 --                                          worker may have cached were removed, or the server holds another deployment:
 --                                          nothing written
@@ -31,6 +33,8 @@
 --                                          nothing written
 --         {'lost'}                         the batch's last entry is not in the stream: nothing written
 --         {'recreated'}                    another stream has the same name, with entries before the checkpoint:
+--                                          nothing written
+--         {'due'}                          grants expired before the last event arrived, and nobody has settled them:
 --                                          nothing written
 --         {'old', now ms}                  the batch was read too long ago, its limits may be outdated: nothing written
 --         {'drift', key, subject, held}    a counter differs from the worker's value: nothing written
@@ -54,7 +58,7 @@ local began = clock_us()
 -- JUDGE
 
 local batch = cmsgpack.unpack(ARGV[1])
-for at, kind in ipairs({'stream', 'hash', 'stream', 'stream', 'hash'}) do
+for at, kind in ipairs({'stream', 'hash', 'stream', 'stream', 'hash', 'zset'}) do
   local error = wrong_type(at, kind)
   if error then return error end
 end
@@ -71,6 +75,8 @@ if readers and (readers.err or readers[2] == 0)
   and not string.find(redis.call('INFO', 'server'), 'run_id:' .. batch.server, 1, true) then return {'replaced'} end
 if #redis.call('XRANGE', KEYS[1], batch.to, batch.to) == 0 then return {'lost'} end
 if made_again(KEYS[1], checkpoint) then return {'recreated'} end
+local due = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2]
+if due and tonumber(due) <= batch.arrived then return {'due'} end
 local now = now_ms()
 if now - batch.read_at > batch.age_max then return {'old', whole(now)} end
 
@@ -97,7 +103,7 @@ local function claim(flag, id, ttl)
 end
 
 local at = 2
-local first_group = 5
+local first_group = 6
 for group = 1, batch.groups do
   local key, rows = KEYS[first_group + group], tonumber(ARGV[at + 3])
   local answer = drift(key, ARGV[at + 2 + 2 * ARGV[at + 1]], ARGV[at + 2])
@@ -202,4 +208,4 @@ end
 redis.call('HSET', KEYS[2], 'id', batch.to, 'entries_read', entries_read, 'instance', batch.instance, 'format', batch.format,
   'partitions', batch.partitions, 'separator', batch.separator, 'fingerprint', batch.fingerprint, 'committed_at_ms', whole(now), 'behind_ms', whole(batch.behind_ms))
 
-return {'committed', not_raised, whole(math.max(0, clock_us() - began))}
+return {'committed', not_raised, whole(math.max(0, clock_us() - began)), due ~= 'inf' and due or ''}

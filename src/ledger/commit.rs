@@ -6,11 +6,12 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::redis_client::{RedisClient, Script, script};
-use crate::types::{Alert, Keys, Period, StreamId, Subject, keys};
+use crate::types::{Alert, Keys, Period, StreamId, Subject, UnixMs, keys};
 
 use super::batch::{Batch, CounterGroup, NewAlert};
 use super::children;
 use super::commit_settings::{CommitSettings, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT};
+use super::grant_store::due_of;
 use super::totals::{COUNTER_TTL_S, SPREAD_S, ttl_s};
 
 /// Commits batches of one partition.
@@ -30,7 +31,11 @@ pub enum CommitReply {
         not_raised: Vec<usize>,
         /// Running time of the script, or CPU time of the server process during it; `None` if neither is known.
         ran: Option<Duration>,
+        /// When grants must be looked at next.
+        grants_due: Option<UnixMs>,
     },
+    /// Grants expired before the last event arrived, and nobody has settled them.
+    GrantsDue,
     /// Another commit came first, counters were removed, or the server holds another deployment; with the stored
     /// checkpoint.
     Stale(StreamId),
@@ -89,12 +94,13 @@ impl Committer {
         let sets = metric_sets(batch);
         let children = children_of(batch);
         let key_count =
-            5 + batch.groups.len() + 2 * batch.alerts.len() + batch.event_ids.len() + sets.len() + children.len();
+            6 + batch.groups.len() + 2 * batch.alerts.len() + batch.event_ids.len() + sets.len() + children.len();
         // An estimate of the number of words to write.
         let words = 4 + key_count + 4 * batch.groups.len() + 2 * rows + 9 * batch.alerts.len();
         let mut command = Cmd::with_capacity(words, 24 * words);
         command.arg("EVALSHA").arg(self.script.sha1()).arg(key_count);
         command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
+        command.arg(keys.grants_due());
         for CounterGroup { of, bucket, .. } in &batch.groups {
             command.arg(keys.usage(&of.metric, of.period, *bucket));
         }
@@ -150,6 +156,7 @@ impl Committer {
         let numbers = [
             ("erasure_epoch", batch.erasure_epoch),
             ("entries", batch.entries),
+            ("arrived", u64::try_from(batch.arrived.0).unwrap_or(0)),
             ("read_at", u64::try_from(batch.read_at.0).unwrap_or(0)),
             ("behind_ms", u64::try_from(batch.behind_for.as_millis()).unwrap_or(u64::MAX)),
             ("age_max", READ_AGE_MAX_MS),
@@ -254,13 +261,16 @@ fn decode(reply: Value) -> RedisResult<CommitReply> {
         "committed" => {
             let not_raised: Vec<usize> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
             let ran_us: u64 = redis::from_redis_value(parts.next().unwrap_or(Value::Int(0)))?;
+            let due: Option<String> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
             CommitReply::Committed {
                 // The script counts from 1.
                 not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect(),
                 ran: (ran_us > 0).then(|| Duration::from_micros(ran_us)),
+                grants_due: due.as_deref().and_then(due_of),
             }
         }
         "stale" => CommitReply::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
+        "due" => CommitReply::GrantsDue,
         "replaced" => CommitReply::Replaced,
         "lost" => CommitReply::Lost,
         "recreated" => CommitReply::Recreated,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::types::subject::LEVELS_MAX;
-use crate::types::{EventId, Metric, Period, Subject, Units, Window};
+use crate::types::{EventId, LimitUnits, Metric, Period, Subject, Units, Window};
 use quotabell_throttle::Admission;
 
 /// A request.
@@ -54,7 +54,7 @@ pub struct LimitStatus {
     /// admit the requested units.
     pub admission: Admission,
     /// Units per interval or period.
-    pub limit: Units,
+    pub limit: LimitUnits,
     /// Remaining units. For a period, without what this request was just granted, because that is not committed yet.
     pub remaining: u64,
     /// Time until all units are free again; until the end of the calendar for a total.
@@ -246,7 +246,7 @@ pub struct CheckResponse {
 #[schemars(rename = "RateStatus")]
 pub struct RateResponse {
     /// Units per interval.
-    pub limit: Units,
+    pub limit: LimitUnits,
     /// Remaining units.
     pub remaining: u64,
     /// Seconds until all units are free again, rounded up.
@@ -274,8 +274,8 @@ pub struct LimitResponse {
     pub window: Window,
     /// The current period.
     pub period: Period,
-    /// Units per period.
-    pub limit: Units,
+    /// Units per period, with those of grants.
+    pub limit: LimitUnits,
     /// Committed units of the period.
     pub used: u64,
     /// The limit minus the committed units.

@@ -111,7 +111,7 @@ fn batch_of(to: StreamId, now: UnixMs) -> Batch {
     let of = MetricPeriod { metric: alert.metric.clone(), period: alert.period };
     let subject = alert.subject.clone();
     let mut batch = Batch::new(DeploymentId::from_stored("probe"), StreamId::ZERO);
-    (batch.to, batch.entries, batch.read_at, batch.counted) = (to, 1, now, 1);
+    (batch.to, batch.entries, batch.read_at, batch.arrived, batch.counted) = (to, 1, now, now, 1);
     let id = EventIdDigest::derive(&subject, &of.metric, b"probe");
     batch.event_ids.insert(window_of(now), id.as_bytes().to_vec());
     let (reason, detail) = (RefusalReason::BadUnits, "probe".to_owned());

@@ -168,6 +168,6 @@ fn named(error: RedisError, key: &str) -> RedisError {
     if error_kind(&error) == ErrorKind::WrongType { wrong_type(key, "something else than a hash") } else { error }
 }
 
-fn wrong_type(key: &str, what: &str) -> RedisError {
+pub(super) fn wrong_type(key: &str, what: &str) -> RedisError {
     redis::make_extension_error("WRONGTYPE".to_owned(), Some(format!("{key} holds {what}")))
 }

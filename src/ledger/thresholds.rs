@@ -1,7 +1,7 @@
 //! Threshold arithmetic: which counts raise which alerts. Pure.
 
 use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, RaisedRecord, Threshold, Units, Window};
+use crate::types::{Alert, LimitUnits, RaisedRecord, Threshold, Window};
 
 /// No threshold is left to reach.
 pub const NO_THRESHOLD: u64 = u64::MAX;
@@ -46,8 +46,9 @@ pub enum ThresholdTransition {
 }
 
 /// The reachable thresholds of a limit, ascending. Omits thresholds above 2^53 - 1 units, which no counter can reach,
-/// and those that are never due under this limit.
-pub fn thresholds_of(limit: Units, thresholds: &[Threshold]) -> Vec<LimitThreshold> {
+/// and those that are never due under this limit: all of them if it is 0.
+pub fn thresholds_of(limit: impl Into<LimitUnits>, thresholds: &[Threshold]) -> Vec<LimitThreshold> {
+    let limit = limit.into();
     let mut ascending: Vec<LimitThreshold> = thresholds
         .iter()
         .filter_map(|threshold| {
@@ -105,7 +106,7 @@ pub fn next_threshold<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{AlertId, Metric, Period, StreamId, Subject, UnixMs};
+    use crate::types::{AlertId, Metric, Period, StreamId, Subject, Units, UnixMs};
 
     fn read(text: &str) -> Threshold {
         text.parse().expect("legal")

@@ -15,6 +15,7 @@ use crate::redis_client::{ErrorKind, error_kind};
 use crate::types::subject::LEVELS_MAX;
 use crate::types::{Keys, Subject, keys};
 
+use super::added_units::{ADDED_FIELD, AddedUnits};
 use super::plans::Plans;
 use super::profile::Profile;
 use super::record::{FieldError, SubjectField};
@@ -32,6 +33,8 @@ pub struct SettingsCache<Extra> {
     unknown: [Arc<Profile>; LEVELS_MAX],
     /// Whether any subject may be fresh.
     any_fresh: bool,
+    /// Whether [`Self::ask`] also reads what grants add to the limits.
+    asks_grants: bool,
 }
 
 /// One subject.
@@ -79,6 +82,14 @@ impl<Extra: Default> SettingsCache<Extra> {
             entries_max: entries_max.max(1),
             unknown: unknown_of(plans),
             any_fresh: false,
+            asks_grants: false,
+        }
+    }
+
+    /// From now on also reads what grants add to the limits. The settings that were read without it are read again.
+    pub fn ask_grants(&mut self) {
+        if !std::mem::replace(&mut self.asks_grants, true) {
+            self.changed_all();
         }
     }
 
@@ -146,7 +157,11 @@ impl<Extra: Default> SettingsCache<Extra> {
     /// Adds the commands that read the settings of these subjects.
     pub fn ask(&self, pipeline: &mut Pipeline, keys: &Keys, which: &[u32]) {
         for at in which {
-            pipeline.cmd("HGETALL").arg(keys.subject(&self.subject(*at).subject));
+            let subject = &self.subject(*at).subject;
+            pipeline.cmd("HGETALL").arg(keys.subject(subject));
+            if self.asks_grants {
+                ask_added(pipeline, keys, subject);
+            }
         }
     }
 
@@ -164,10 +179,12 @@ impl<Extra: Default> SettingsCache<Extra> {
     ) -> RedisResult<Vec<(Subject, FieldError)>> {
         self.follow(plans);
         let mut unreadable = Vec::new();
-        for (at, reply) in which.iter().zip(replies) {
-            let fields = reply.and_then(|value| Ok(Vec::<SubjectField>::from_redis_value(value)?));
+        for at in which {
+            let Some(fields) = replies.next() else { break };
+            let fields = fields.and_then(|value| Ok(Vec::<SubjectField>::from_redis_value(value)?));
+            let added = if self.asks_grants { added_from(replies.next())? } else { Ok(AddedUnits::default()) };
             let subject = &self.subject(*at).subject;
-            let (profile, errors) = self.interpret(plans, subject, Some(*at), fields)?;
+            let (profile, errors) = self.interpret(plans, subject, Some(*at), StoredSettings { fields, added })?;
             unreadable.extend(errors.into_iter().map(|bad| (subject.clone(), bad)));
             self.keep(*at, profile);
         }
@@ -196,8 +213,8 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// The settings of a subject in a reply to HGETALL, with those at `at` as the last good ones, and the unreadable
-    /// fields. Changes nothing.
+    /// The stored settings of a subject, with those at `at` as the last good ones, and the unreadable fields. Changes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -207,25 +224,29 @@ impl<Extra: Default> SettingsCache<Extra> {
         plans: &Plans,
         subject: &Subject,
         at: Option<u32>,
-        reply: RedisResult<Vec<SubjectField>>,
+        StoredSettings { fields, added }: StoredSettings,
     ) -> RedisResult<(Arc<Profile>, Vec<FieldError>)> {
         let last = match at.map(|at| &self.subjects[at as usize].profile) {
             Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),
             Some(Held::Nothing) | None => None,
         };
         let depth = plans.separator().depth(subject.as_str()).min(LEVELS_MAX - 1);
-        match reply {
-            Ok(fields) if fields.is_empty() => Ok((Arc::clone(&self.unknown[depth]), Vec::new())),
-            Ok(fields) => {
-                let (profile, unreadable) = Profile::read(&fields, plans, depth, last.as_deref());
-                Ok((Arc::new(profile), unreadable))
+        let has_grants = !matches!(&added, Ok(added) if added.is_empty());
+        let (profile, mut unreadable) = match fields {
+            Ok(fields) if fields.is_empty() && !has_grants => {
+                return Ok((Arc::clone(&self.unknown[depth]), Vec::new()));
             }
+            Ok(fields) => Profile::read(&fields, plans, depth, last.as_deref()),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let why = FieldError { field: "key".into(), why: "is not a hash".into() };
-                Ok((last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans, depth))), vec![why]))
+                let last = last.as_deref().cloned();
+                (last.unwrap_or_else(|| Profile::unreadable(plans, depth)), vec![why])
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        let mut profile = profile;
+        unreadable.extend(profile.set_added(added, last.as_deref()).err());
+        Ok((Arc::new(profile), unreadable))
     }
 
     /// Approximate maximum number of cached subjects.
@@ -268,6 +289,33 @@ impl<Extra: Default> SettingsCache<Extra> {
         cached.extra = Extra::default();
         cached.profile = Held::Nothing;
         self.vacant.push(at);
+    }
+}
+
+/// What Redis holds of the settings of a subject.
+#[derive(Debug)]
+pub struct StoredSettings {
+    /// The reply to HGETALL of its hash.
+    pub fields: RedisResult<Vec<SubjectField>>,
+    /// What its grants add to the limits.
+    pub added: Result<AddedUnits, FieldError>,
+}
+
+/// Asks what grants add to the limits of a subject.
+pub fn ask_added(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject) {
+    pipeline.cmd("HGET").arg(keys.grants(subject)).arg(ADDED_FIELD);
+}
+
+/// The reply to [`ask_added`].
+///
+/// # Errors
+///
+/// The error of Redis, except that the key has another type: then the grants are unreadable.
+pub fn added_from(reply: Option<RedisResult<Value>>) -> RedisResult<Result<AddedUnits, FieldError>> {
+    match reply.unwrap_or(Ok(Value::Nil)) {
+        Ok(value) => Ok(AddedUnits::from_stored(Option::<Vec<u8>>::from_redis_value(value)?.as_deref())),
+        Err(error) if error_kind(&error) == ErrorKind::WrongType => Ok(Err(FieldError::unreadable_grants())),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The sections `[plans.*]` and `[subjects]`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Limits, Metric, Percent, Separator, Threshold};
+use crate::types::{Limits, Metric, Percent, Separator, Threshold, duration};
 
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
@@ -21,6 +22,9 @@ pub struct PlanConfig {
     /// The share of a limit at which checks refuse. Alerts do not depend on it.
     #[serde(default, skip_serializing_if = "RefuseAt::is_default")]
     pub refuse_at: RefuseAt,
+    /// How long before the expiry of a grant its subject is told.
+    #[serde(default, with = "duration::optional", skip_serializing_if = "Option::is_none")]
+    pub grant_notice: Option<Duration>,
     /// How many units of a metric a subject may use in a short time, for the check API.
     #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
     pub rate: RateConfig,

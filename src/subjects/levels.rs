@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use redis::RedisResult;
+use redis::{FromRedisValue, RedisResult, Value};
 
 use crate::redis_client::RedisClient;
 use crate::types::{Keys, Subject};
 
+use super::added_units::AddedUnits;
+use super::cache::{added_from, ask_added};
 use super::plans::Plans;
 use super::profile::Profile;
 use super::record::{FieldError, SubjectField};
@@ -20,9 +22,20 @@ pub struct SubjectLevel {
     pub profile: Arc<Profile>,
 }
 
-/// The stored fields of a subject and of the levels above it.
+/// The stored settings of a subject and of the levels above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredLevels(Vec<(Subject, Vec<SubjectField>)>);
+pub struct StoredLevels(Vec<StoredLevel>);
+
+/// The stored settings of a level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredLevel {
+    /// The level's name.
+    pub subject: Subject,
+    /// The fields of its hash.
+    pub fields: Vec<SubjectField>,
+    /// What its grants add to the limits.
+    pub added: Result<AddedUnits, FieldError>,
+}
 
 /// Lets each level inherit from the one above it. `levels` are the subject and the levels above it, in this order, with
 /// their own settings.
@@ -47,34 +60,42 @@ impl StoredLevels {
         let mut levels = vec![subject.clone()];
         levels.extend(keys.separator().ancestors(subject));
         let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
         for level in &levels {
             pipeline.cmd("HGETALL").arg(keys.subject(level));
+            ask_added(&mut pipeline, keys, level);
         }
-        let fields: Vec<Vec<SubjectField>> = client.pipe(&pipeline).await?;
-        Ok(Self(levels.into_iter().zip(fields).collect()))
+        let replies: Vec<RedisResult<Value>> = client.pipe(&pipeline).await?;
+        let mut replies = replies.into_iter();
+        let mut level = |subject| {
+            let fields = Vec::from_redis_value(replies.next().unwrap_or(Ok(Value::Nil))?)?;
+            Ok(StoredLevel { subject, fields, added: added_from(replies.next())? })
+        };
+        Ok(Self(levels.into_iter().map(&mut level).collect::<RedisResult<_>>()?))
     }
 
-    /// The fields of the subject itself, without the levels above it.
-    pub fn of_subject(subject: Subject, fields: Vec<SubjectField>) -> Self {
-        Self(vec![(subject, fields)])
+    /// The settings of the subject itself, without the levels above it.
+    pub fn of_subject(stored: StoredLevel) -> Self {
+        Self(vec![stored])
     }
 
     /// The levels with their fields: the subject, then the levels above it.
     pub fn iter(&self) -> impl Iterator<Item = (&Subject, &[SubjectField])> {
-        self.0.iter().map(|(subject, fields)| (subject, fields.as_slice()))
+        self.0.iter().map(|level| (&level.subject, level.fields.as_slice()))
     }
 
     /// The subject's own fields.
     pub fn fields(&self) -> &[SubjectField] {
-        self.0.first().map_or(&[], |(_, fields)| fields)
+        self.0.first().map_or(&[], |level| &level.fields)
     }
 
     /// The settings of the subject and of the levels above it, in this order, and the unreadable fields of each.
     pub fn settings(&self, plans: &Plans) -> (Vec<SubjectLevel>, Vec<(Subject, FieldError)>) {
         let mut unreadable = Vec::new();
-        let own = self.0.iter().map(|(subject, fields)| {
+        let own = self.0.iter().map(|StoredLevel { subject, fields, added }| {
             let depth = plans.separator().depth(subject.as_str());
-            let (profile, errors) = Profile::read(fields, plans, depth, None);
+            let (mut profile, mut errors) = Profile::read(fields, plans, depth, None);
+            errors.extend(profile.set_added(added.clone(), None).err());
             unreadable.extend(errors.into_iter().map(|error| (subject.clone(), error)));
             SubjectLevel { subject: subject.clone(), profile: Arc::new(profile) }
         });

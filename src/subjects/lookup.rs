@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use metrics::counter;
-use redis::RedisResult;
+use redis::{FromRedisValue, RedisResult, Value};
 
 use crate::redis_client::RedisClient;
 use crate::types::{Keys, Subject, meters};
 
-use super::cache::SettingsCache;
+use super::cache::{SettingsCache, StoredSettings, added_from, ask_added};
 use super::levels::{SubjectLevel, inherit};
 use super::plans::Plans;
 use super::profile::Profile;
@@ -70,9 +70,15 @@ impl SettingsLookup {
             Ok(fresh) => return Ok(fresh),
             Err(moment) => moment,
         };
-        let fields: RedisResult<Vec<SubjectField>> =
-            client.query(redis::cmd("HGETALL").arg(self.keys.subject(subject))).await;
-        self.end(subject, began, fields)
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors().cmd("HGETALL").arg(self.keys.subject(subject));
+        ask_added(&mut pipeline, &self.keys, subject);
+        let replies: Vec<RedisResult<Value>> = client.pipe(&pipeline).await?;
+        let mut replies = replies.into_iter();
+        let fields = replies.next().unwrap_or(Ok(Value::Nil));
+        let fields = fields.and_then(|value| Ok(Vec::<SubjectField>::from_redis_value(value)?));
+        let added = added_from(replies.next())?;
+        self.end(subject, began, StoredSettings { fields, added })
     }
 
     /// The settings of a subject and of the levels above it, in this order.
@@ -107,12 +113,12 @@ impl SettingsLookup {
 
     /// Stores settings that were read; if the subject has changed since the read began, only as the last good ones. The
     /// caller gets them in both cases, so the settings that it used remain the fallback if the next read fails.
-    fn end(&self, subject: &Subject, began: u64, fields: RedisResult<Vec<SubjectField>>) -> RedisResult<Arc<Profile>> {
+    fn end(&self, subject: &Subject, began: u64, stored: StoredSettings) -> RedisResult<Arc<Profile>> {
         let mut held = self.lock();
         held.apply_changes(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());
         held.cache.follow(&self.plans);
-        let (profile, unreadable) = held.cache.interpret(&self.plans, subject, at, fields)?;
+        let (profile, unreadable) = held.cache.interpret(&self.plans, subject, at, stored)?;
         let Some(at) = at else { return Ok(profile) };
         let Marks { changed, read } = held.cache.subject(at).extra;
         if held.all_changed <= began && changed <= began {
@@ -174,6 +180,7 @@ fn warn(subject: &Subject, unreadable: &[FieldError]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subjects::AddedUnits;
     use crate::types::Metric;
 
     struct Held {
@@ -196,8 +203,9 @@ mod tests {
 
         /// Simulates a reply with this limit to a read that began then; returns the limit that the caller gets.
         fn end(&self, began: u64, limit: &str) -> Option<u64> {
-            let fields = vec![(b"limit:requests".to_vec(), limit.as_bytes().to_vec())];
-            let profile = self.lookup.end(&self.alice, began, Ok(fields)).expect("no error");
+            let fields = Ok(vec![(b"limit:requests".to_vec(), limit.as_bytes().to_vec())]);
+            let stored = StoredSettings { fields, added: Ok(AddedUnits::default()) };
+            let profile = self.lookup.end(&self.alice, began, stored).expect("no error");
             profile.has_known_limits().then(|| profile.limits_of(&Metric::default())[0].units.get())
         }
 

@@ -3,6 +3,7 @@
 //! Owns the reading of `quota_subject:<subject>` and a bounded cache of it. Never counts and never alerts. Read next:
 //! [`profile`], the settings of a subject; [`watch`], how changes are noticed.
 
+pub mod added_units;
 pub mod cache;
 pub mod config;
 pub mod levels;
@@ -17,8 +18,9 @@ pub mod record;
 pub mod refuse_at;
 pub mod watch;
 
+pub use added_units::AddedUnits;
 pub use cache::SettingsCache;
-pub use levels::{StoredLevels, SubjectLevel};
+pub use levels::{StoredLevel, StoredLevels, SubjectLevel};
 pub use limiter::{Algorithm, Limiter};
 pub use lookup::SettingsLookup;
 pub use mutes::SubjectMutes;

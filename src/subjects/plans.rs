@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use super::limiter::Limiter;
 use crate::types::text::hex;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub thresholds: Vec<Threshold>,
     /// The share of a limit at which checks refuse. Counting ignores it.
     pub refuse_at: RefuseAt,
+    /// How long before the expiry of a grant its subject is told. Counting ignores it.
+    pub grant_notice: Option<Duration>,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }
@@ -78,6 +81,7 @@ impl Plans {
             limiters: BTreeMap::new(),
             thresholds: default.thresholds.clone(),
             refuse_at: default.refuse_at,
+            grant_notice: default.grant_notice,
         });
         let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint };
         Ok(Self { set: Arc::new(RwLock::new(set)), separator: Separator::NONE })
@@ -184,7 +188,7 @@ fn digest(text: &str) -> String {
 impl Plan {
     /// The settings that affect counting, in a text that all versions share: its hash is stored with every commit.
     fn counting_settings(&self) -> String {
-        let Self { name, limits, thresholds, refuse_at: _, limiters: _ } = self;
+        let Self { name, limits, thresholds, refuse_at: _, grant_notice: _, limiters: _ } = self;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
         format!("{name:?} {} {} ", limits.join(","), write_thresholds(thresholds))
     }
@@ -194,8 +198,8 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
     let mut thresholds = plan.thresholds.clone();
     thresholds.sort_unstable();
     let limiters = plan.rate.limiters().map_err(|rate| PlansError::Rate { plan: name.to_owned(), rate })?;
-    let (name, limits, refuse_at) = (name.into(), plan.limits.clone(), plan.refuse_at);
-    Ok(Arc::new(Plan { name, limits, thresholds, refuse_at, limiters }))
+    let PlanConfig { limits, refuse_at, grant_notice, .. } = plan.clone();
+    Ok(Arc::new(Plan { name: name.into(), limits, thresholds, refuse_at, grant_notice, limiters }))
 }
 
 #[cfg(test)]
@@ -206,6 +210,7 @@ impl Plans {
             limits: BTreeMap::new(),
             thresholds: Vec::new(),
             refuse_at: RefuseAt::default(),
+            grant_notice: None,
             rate: Default::default(),
         };
         Self::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
@@ -223,7 +228,7 @@ mod tests {
     fn fingerprint(limits: &str, rate: RateConfig) -> String {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
         let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-        let plan = PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), rate };
+        let plan = PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), grant_notice: None, rate };
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }
 

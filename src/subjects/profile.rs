@@ -5,11 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::limiter::Limiter;
-use crate::types::{BillingDay, BillingMonth, BillingStart, Limits, Metric, Threshold, Window, WindowLimit};
+use crate::types::{
+    BillingDay, BillingMonth, BillingStart, LimitUnits, Limits, Metric, Period, Threshold, Window, WindowLimit,
+};
 use crate::zones::Zone;
 
+use super::added_units::AddedUnits;
 use super::plans::{Plan, Plans};
 use super::record::{self, FieldError, SubjectRecord};
 use super::refuse_at::RefuseAt;
@@ -24,6 +28,8 @@ pub struct Profile {
     limits: BTreeMap<Metric, Limits>,
     thresholds: Option<Vec<Threshold>>,
     judged: bool,
+    /// What grants add to the limits.
+    added: Arc<AddedUnits>,
     /// The settings of the level above.
     above: Option<Arc<Self>>,
 }
@@ -50,6 +56,7 @@ impl Profile {
             limits: BTreeMap::new(),
             thresholds: None,
             judged: true,
+            added: Arc::default(),
             above: None,
         }
     }
@@ -118,6 +125,25 @@ impl Profile {
         }
     }
 
+    /// Sets what grants add to the limits. If that can't be read, keeps the last good value, and without one nothing is
+    /// judged.
+    pub fn set_added(&mut self, added: Result<AddedUnits, FieldError>, last: Option<&Self>) -> Result<(), FieldError> {
+        match (added, last) {
+            (Ok(added), _) => {
+                self.added = Arc::new(added);
+                return Ok(());
+            }
+            (Err(error), Some(last)) => {
+                self.added = Arc::clone(&last.added);
+                Err(error)
+            }
+            (Err(error), None) => {
+                self.judged = false;
+                Err(error)
+            }
+        }
+    }
+
     /// The plan's name.
     pub fn plan(&self) -> &Arc<str> {
         &self.plan.name
@@ -169,15 +195,31 @@ impl Profile {
         self.judged
     }
 
-    /// The limits of this metric, ascending by window: the subject's own, else the plan's. They are not mixed, so that
+    /// The limits of this metric without grants, ascending by window: the subject's own, else the plan's. They are not mixed, so that
     /// own limits can also remove a window of the plan.
     pub fn limits_of(&self, metric: &Metric) -> &[WindowLimit] {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)
     }
 
+    /// What grants add to the limits.
+    pub const fn added(&self) -> &Arc<AddedUnits> {
+        &self.added
+    }
+
+    /// The limit of a period: that of its window, and what grants add to it.
+    pub fn limit_of(&self, metric: &Metric, period: Period) -> Option<LimitUnits> {
+        let base = self.limits_of(metric).iter().find(|limit| limit.window == period.window())?;
+        Some(base.units.plus(self.added.of(metric, period)))
+    }
+
     /// The share of a limit at which checks refuse.
     pub fn refuse_at(&self) -> RefuseAt {
         self.plan.refuse_at
+    }
+
+    /// How long before the expiry of a grant the subject is told.
+    pub fn grant_notice(&self) -> Option<Duration> {
+        self.plan.grant_notice
     }
 
     /// The plan's limiter of this metric.
@@ -208,6 +250,7 @@ mod tests {
             limits: [(Metric::default(), Units::new(units).expect("in range").into())].into(),
             thresholds: ["80", "100"].map(|text| text.parse().expect("legal")).to_vec(),
             refuse_at: RefuseAt::default(),
+            grant_notice: None,
             rate: super::super::rates::RateConfig::default(),
         };
         Plans::new(&[("free".to_owned(), plan(5000)), ("pro".to_owned(), plan(50_000))].into(), "free")

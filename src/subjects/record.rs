@@ -86,6 +86,11 @@ pub fn limit_warnings(SubjectRecord { limits, thresholds, .. }: &SubjectRecord) 
 }
 
 impl FieldError {
+    /// The error for grants that can't be read.
+    pub fn unreadable_grants() -> Self {
+        Self { field: "grants".to_owned(), why: "the added units can't be read".to_owned() }
+    }
+
     /// The error for a plan that is not configured.
     pub fn no_such_plan(name: &str) -> Self {
         Self { field: PLAN.to_owned(), why: format!("{name:?} is not one of the configured plans") }

@@ -6,7 +6,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::types::units::UNITS_MAX;
-use crate::types::{Percent, Units};
+use crate::types::{LimitUnits, Percent};
 
 /// When checks refuse: a soft limit lets more through than the quota, and alerts are due as always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ const NEVER: &str = "never";
 impl RefuseAt {
     /// The most units that checks let a subject use: the percentage of the limit, rounded down. At most 2^53-1, because
     /// no counter exceeds it.
-    pub fn units_max(self, limit: Units) -> u64 {
+    pub fn units_max(self, limit: LimitUnits) -> u64 {
         let Self::Percent(percent) = self else { return UNITS_MAX };
         let units = u128::from(limit.get()) * u128::from(percent.get()) / 100;
         u64::try_from(units).unwrap_or(UNITS_MAX).min(UNITS_MAX)
@@ -90,6 +90,7 @@ impl<'de> Deserialize<'de> for RefuseAt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Units;
 
     fn read(json: &str) -> Result<RefuseAt, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
@@ -112,7 +113,8 @@ mod tests {
     /// Rounding up would let one unit more through than the share of the limit.
     #[test]
     fn units_are_rounded_down_and_stay_below_2_to_53() {
-        let of = |percent: &str, limit| read(percent).expect("legal").units_max(Units::new(limit).expect("legal"));
+        let of =
+            |percent: &str, limit| read(percent).expect("legal").units_max(Units::new(limit).expect("legal").into());
         assert_eq!((of("100", 7), of("150", 7), of("\"never\"", 7)), (7, 10, UNITS_MAX));
         assert_eq!(of("1000", UNITS_MAX), UNITS_MAX);
     }

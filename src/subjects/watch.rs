@@ -1,7 +1,7 @@
 //! Notices changes of subjects: client tracking by prefix, on its own connections.
 //!
-//! A server reports every write to a key with the subjects' prefix, including a plain HSET. In a cluster all primaries
-//! hold keys of subjects, so the listener connects to each of them. While one of the connections may be dead, or
+//! A server reports every write to a key with the subjects' prefix or of grants, including a plain HSET. In a cluster
+//! all primaries hold such keys, so the listener connects to each of them. While one of the connections may be dead, or
 //! another server has become a primary, no cached settings count as fresh. Several PINGs per second detect a dead
 //! connection within the second that a change may take.
 
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::redis_client::endpoint::{Primary, RedisEndpoint, TOPOLOGY_REFRESH_INTERVAL};
 use crate::types::Keys;
+use crate::types::keys::{GRANTS_PREFIX, subject_with_grants};
 
 /// Interval of PINGs on a connection.
 const PING_EVERY: Duration = Duration::from_millis(300);
@@ -178,7 +179,8 @@ impl ChangeListener {
         let client = primary.node().client_resp3()?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let mut command = redis::cmd("CLIENT");
-        command.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(&*self.prefix);
+        command.arg("TRACKING").arg("ON").arg("BCAST");
+        command.arg("PREFIX").arg(&*self.prefix).arg("PREFIX").arg(GRANTS_PREFIX);
         let () = command.query_async(&mut connection).await?;
         Ok(connection)
     }
@@ -188,7 +190,9 @@ impl ChangeListener {
 fn subjects_in(data: &[Value], prefix: &str) -> SubjectChanges {
     let Some(Value::Array(keys)) = data.first() else { return SubjectChanges::Any };
     let subject = |key: &Value| match key {
-        Value::BulkString(key) => key.strip_prefix(prefix.as_bytes()).map(<[u8]>::to_vec),
+        Value::BulkString(key) => {
+            key.strip_prefix(prefix.as_bytes()).or_else(|| subject_with_grants(key)).map(<[u8]>::to_vec)
+        }
         _ => None,
     };
     SubjectChanges::Of(keys.iter().filter_map(subject).collect())

@@ -219,6 +219,11 @@ pub fn used_percent(used: u64, limit: u64) -> f64 {
     tenths as f64 / 10.0
 }
 
+/// [`used_percent`]; `None` of a limit of 0.
+pub fn percent_of_limit(used: u64, limit: u64) -> Option<f64> {
+    (limit > 0).then(|| used_percent(used, limit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

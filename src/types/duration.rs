@@ -25,6 +25,30 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     parse(text).ok_or_else(wrong)
 }
 
+/// Reads and writes a duration that may be missing; for `#[serde(with = "types::duration::optional")]`.
+pub mod optional {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    /// Reads a duration.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::deserialize`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        super::deserialize(deserializer).map(Some)
+    }
+
+    /// Writes the duration.
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => super::serialize(duration, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+}
+
 /// Parses a duration. Refuses months and years: they have no fixed length, and `1M` resembles a minute.
 pub fn parse(text: &str) -> Option<Duration> {
     let indefinite = |unit: &str| unit == "M" || unit.starts_with("month") || unit.starts_with('y');

@@ -19,6 +19,8 @@ pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
 
 /// Prefix of all other keys.
 pub const FAMILY_PREFIX: &str = "quota_";
+/// Prefix of the keys of grants in all partitions, for client tracking.
+pub const GRANTS_PREFIX: &str = "quota_grants:";
 
 /// The running daemons of all streams in this Redis: `<daemon> <stream>`.
 pub const DAEMONS: &str = "quota_daemons";
@@ -29,6 +31,14 @@ pub const GROUP: &str = "quotabell";
 /// `80`, `used5000` or `remaining1000`: the text of a threshold without its colon, which separates the parts of a key.
 fn threshold_in_key(threshold: Threshold) -> String {
     threshold.to_string().replace(':', "")
+}
+
+/// The subject of a key of [`Keys::grants`]; `None` for another key.
+pub fn subject_with_grants(key: &[u8]) -> Option<&[u8]> {
+    // A stream's name has no brace.
+    let rest = key.strip_prefix(GRANTS_PREFIX.as_bytes())?;
+    let end = rest.windows(2).position(|pair| pair == b"}:")?;
+    Some(&rest[end + 2..])
 }
 
 /// The channel that stream readers subscribe to at the server process with this run id. Nobody publishes there;
@@ -124,6 +134,12 @@ impl Keys {
         format!("{}{subject}", self.subject_prefix)
     }
 
+    /// `quota_grants:{tag}:<subject>`, with the tag of the subject's partition, whatever partition these keys are of.
+    pub fn grants(&self, subject: &Subject) -> String {
+        let stream = self.partition_of(subject.as_str().as_bytes()).stream(&self.name);
+        format!("{GRANTS_PREFIX}{{{stream}}}:{subject}")
+    }
+
     /// `quota_usage:{tag}:<metric>:<period>:<bucket>`.
     pub fn usage(&self, metric: &Metric, period: impl Into<Period>, bucket: u8) -> String {
         format!("quota_usage:{}:{metric}:{}:{bucket:02x}", self.tag, period.into())
@@ -202,6 +218,8 @@ keys_of_partition! {
     checkpoint = "quota_checkpoint:{}";
     /// The parent's name follows.
     children_prefix = "quota_children:{}:";
+    /// Subjects with grants, by when something of them is due.
+    grants_due = "quota_grants_due:{}";
     history_metrics = "quota_history_metrics:{}";
     outbox = "quota_outbox:{}";
     refused = "quota_refused:{}";
@@ -279,6 +297,11 @@ mod tests {
         );
         assert_eq!(keys.dry_run("x").outbox(), "quota_outbox:{usage}.probe.x");
         assert_eq!(keys.subject(&alice), "quota_subject:alice");
+        assert_eq!(keys.grants(&alice), "quota_grants:{usage}:alice");
+        let odd = Subject::parse(b"a}:b").expect("legal");
+        for keys in [Keys::new("usage"), Keys::of_partition("usage", PartitionNumber::first(8))] {
+            assert_eq!(subject_with_grants(keys.grants(&odd).as_bytes()), Some(b"a}:b".as_slice()));
+        }
         let third = PartitionNumber::all(4).nth(3).expect("there are four");
         let other = Keys::of_partition("usage", third).dry_run("x");
         assert_eq!(

@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::text_form::UnknownVariant;
-use super::units::{UnitsError, unexpected, whole_number};
+use super::text_form::{display_as_inner, inline_schema};
+use super::units::{UNITS_MAX, UnitsError, unexpected, whole_number};
 use super::{Units, Window};
 
 /// Units that a subject may use of a metric in one period of a window.
@@ -19,7 +20,38 @@ pub struct WindowLimit {
     /// The window.
     pub window: Window,
     /// The units per period.
-    pub units: Units,
+    pub units: LimitUnits,
+}
+
+/// The units of a limit: 1 to 2^53 - 1. A total may have 0, so that only grants count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct LimitUnits(u64);
+
+inline_schema!(LimitUnits, { "type": "integer", "minimum": 0, "maximum": UNITS_MAX });
+display_as_inner!(LimitUnits);
+
+impl LimitUnits {
+    /// The units as a number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The units if there are any.
+    pub const fn nonzero(self) -> Option<Units> {
+        Units::new(self.0)
+    }
+
+    /// The limit with these units added, at most 2^53 - 1.
+    #[must_use]
+    pub fn plus(self, added: u64) -> Self {
+        Self(self.0.saturating_add(added).min(UNITS_MAX))
+    }
+}
+
+impl From<Units> for LimitUnits {
+    fn from(units: Units) -> Self {
+        Self(units.get())
+    }
 }
 
 /// The limits of one metric: at least one, and at most one for each window, ascending by window.
@@ -34,6 +66,8 @@ pub enum LimitsError {
     Empty,
     #[error("{text:?} is not a limit: {source}")]
     Units { text: String, source: UnitsError },
+    #[error("{text:?} is not a limit: only a total may be 0, such as \"0/total\"; then only grants count")]
+    Zero { text: String },
     #[error("{text:?} is not a limit: {source}")]
     Window { text: String, source: UnknownVariant },
     /// It is unclear which of the two holds.
@@ -69,21 +103,22 @@ impl Limits {
     }
 
     /// The units of one window, if it has a limit.
-    pub fn limit_of(&self, window: Window) -> Option<Units> {
+    pub fn limit_of(&self, window: Window) -> Option<LimitUnits> {
         self.0.iter().find(|limit| limit.window == window).map(|limit| limit.units)
     }
 
     /// Limits that can't be reached, because the limit of the next longer window is lower.
     pub fn contradictions(&self) -> impl Iterator<Item = LimitContradiction> {
         let pairs = self.0.windows(2).map(|pair| LimitContradiction { shorter: pair[0], longer: pair[1] });
-        pairs.filter(|pair| pair.shorter.units > pair.longer.units)
+        // Grants raise a total of 0.
+        pairs.filter(|pair| pair.shorter.units > pair.longer.units && pair.longer.units.get() > 0)
     }
 }
 
 /// A daily limit.
 impl From<Units> for Limits {
     fn from(units: Units) -> Self {
-        Self([WindowLimit { window: Window::Day, units }].into())
+        Self([WindowLimit { window: Window::Day, units: units.into() }].into())
     }
 }
 
@@ -93,9 +128,14 @@ impl std::str::FromStr for WindowLimit {
     /// `600/hour`, or `5000` per day.
     fn from_str(text: &str) -> Result<Self, LimitsError> {
         let (units, window) = text.split_once('/').unwrap_or((text, Window::Day.as_str()));
-        let units = units.parse().map_err(|source| LimitsError::Units { text: text.to_owned(), source })?;
-        let window = window.parse().map_err(|source| LimitsError::Window { text: text.to_owned(), source })?;
-        Ok(Self { window, units })
+        let window = || window.parse().map_err(|source| LimitsError::Window { text: text.to_owned(), source });
+        if units == "0" {
+            let is_total = window()? == Window::Total;
+            let zero = Self { window: Window::Total, units: LimitUnits(0) };
+            return is_total.then_some(zero).ok_or_else(|| LimitsError::Zero { text: text.to_owned() });
+        }
+        let units: Units = units.parse().map_err(|source| LimitsError::Units { text: text.to_owned(), source })?;
+        Ok(Self { window: window()?, units: units.into() })
     }
 }
 
@@ -186,7 +226,7 @@ fn units_a_day<E: Error>(value: &Value, expected: &str) -> Result<WindowLimit, E
         None if !value.is_i64() => return Err(unexpected(value, expected)),
         whole => whole.and_then(Units::new).ok_or_else(|| E::custom(UnitsError))?,
     };
-    Ok(WindowLimit { window: Window::Day, units })
+    Ok(WindowLimit { window: Window::Day, units: units.into() })
 }
 
 /// What a setting of limits may be.
@@ -240,8 +280,9 @@ mod tests {
             (Limits::from(Units::new(5000).expect("legal")), limits("5000"))
         );
         assert_eq!(limits(" 100000/month 5000  600/hour ").to_string(), "600/hour 5000/day 100000/month");
-        assert_eq!(limits("600/hour").limit_of(Window::Hour), Units::new(600));
+        assert_eq!(limits("600/hour").limit_of(Window::Hour), Units::new(600).map(LimitUnits::from));
         assert_eq!(limits("600/hour").limit_of(Window::Day), None);
+        assert_eq!(limits("0/total 7").to_string(), "7/day 0/total");
     }
 
     /// A misread limit would alert too early or too late.
@@ -250,7 +291,10 @@ mod tests {
         for (text, why) in [
             ("", "names no limit"),
             ("  ", "names no limit"),
-            ("0", "1 to 9007199254740991"),
+            ("0", "only a total may be 0"),
+            ("0/month", "only a total may be 0"),
+            ("0/totals", "use hour"),
+            ("00/total", "1 to 9007199254740991"),
             ("1e3/hour", "1 to 9007199254740991"),
             ("-5/day", "1 to 9007199254740991"),
             ("/day", "1 to 9007199254740991"),
@@ -302,7 +346,7 @@ mod tests {
         /// Reading the stored form returns the same limits.
         #[test]
         fn limits_read_back(units in proptest::collection::vec(1..=crate::types::units::UNITS_MAX, 4), mask in 1_usize..16) {
-            let all = Window::ALL.into_iter().zip(units).map(|(window, units)| WindowLimit { window, units: Units::new(units).expect("legal") });
+            let all = Window::ALL.into_iter().zip(units).map(|(window, units)| WindowLimit { window, units: Units::new(units).expect("legal").into() });
             let limits = Limits::new(all.enumerate().filter(|(at, _)| mask & (1 << at) != 0).map(|(_, limit)| limit)).expect("one each");
             prop_assert_eq!(limits.to_string().parse(), Ok(limits.clone()));
             let json = serde_json::to_string(&limits).expect("JSON");

@@ -61,7 +61,7 @@ meters! {
     ENTRIES_LOST = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";
     DEPLOYMENTS_LOST = Counter "quotabell_deployments_lost_total" "Times that everything that was stored was found gone or exchanged: FLUSHALL, or a Redis that came back empty";
     ENTRIES_RETURNED = Counter "quotabell_entries_returned_total" "Stream entries that appeared at or before the checkpoint, where they are not counted: brought back by the server";
-    COMMITS = LabelledCounter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift)";
+    COMMITS = LabelledCounter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift, grants_due)";
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
     PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect";
     ZONE_DATA = Gauge "quotabell_zone_data_info" "1 for the source and version of the zone data in use, 0 for those before an update";

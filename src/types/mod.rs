@@ -61,7 +61,7 @@ pub use event_id::EventId;
 pub use grant::{GrantId, GrantNotice};
 pub use key_family::KeyFamily;
 pub use keys::Keys;
-pub use limits::{Limits, WindowLimit};
+pub use limits::{LimitUnits, Limits, WindowLimit};
 pub use locale::Locale;
 pub use log_cap::{LOG_LINES_MAX, ONCE_A_MINUTE};
 pub use metric::Metric;

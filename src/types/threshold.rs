@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
-use super::limits::WindowLimit;
+use super::limits::{LimitUnits, WindowLimit};
 use super::percent::{PERCENT_MAX, Percent};
 use super::text_form::inline_schema;
 use super::units::{UNITS_MAX, Units, unexpected, whole_number};
@@ -80,8 +80,9 @@ impl Threshold {
     /// The smallest count that reaches this threshold of `limit`. May exceed 2^53 - 1 for percentages above 100.
     ///
     /// `None` if the whole limit is not more than what shall remain: a count of 0 would reach the threshold, so the
-    /// threshold is never due.
-    pub fn units_of(self, limit: Units) -> Option<u128> {
+    /// threshold is never due. Under a limit of 0 none is.
+    pub fn units_of(self, limit: impl Into<LimitUnits>) -> Option<u128> {
+        let limit = limit.into().nonzero()?;
         match self {
             Self::Percent(percent) => Some(percent.threshold_units(limit)),
             Self::Used(units) => Some(units.get().into()),
@@ -142,9 +143,10 @@ pub fn ascending(mut thresholds: Vec<Threshold>) -> Result<Vec<Threshold>, Thres
     Ok(thresholds)
 }
 
-/// The thresholds that are due under none of these limits; nothing without limits.
+/// The thresholds that are due under none of these limits; nothing without limits, or if only grants decide.
 pub fn never_due<'a>(thresholds: &[Threshold], limits: impl Iterator<Item = &'a WindowLimit>) -> Vec<Threshold> {
-    let Some(highest) = limits.map(|limit| limit.units).max() else { return Vec::new() };
+    let highest = limits.map(|limit| limit.units).max().filter(|highest| highest.nonzero().is_some());
+    let Some(highest) = highest else { return Vec::new() };
     thresholds.iter().copied().filter(|threshold| threshold.units_of(highest).is_none()).collect()
 }
 

@@ -1,6 +1,7 @@
 //! What is set for a subject.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::RedisResult;
 use schemars::JsonSchema;
@@ -11,9 +12,12 @@ use crate::contacts::array::{CONTACTS, UnreadableContact};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::redis_client::Partition;
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
-use crate::subjects::{FieldError, Plans, StoredLevels, SubjectLevel, SubjectMutes, SubjectRecord};
+use crate::subjects::{AddedUnits, FieldError, Plans, StoredLevels, SubjectLevel, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
-use crate::types::{BillingDay, BillingMonth, BillingStart, Limits, Locale, Metric, Mute, Subject, Threshold, UnixMs};
+use crate::types::{
+    BillingDay, BillingMonth, BillingStart, LimitUnits, Limits, Locale, Metric, Mute, Period, Subject, Threshold,
+    UnixMs,
+};
 use crate::zones::Zone;
 
 /// Reads the hash of a subject; no fields where nothing is set.
@@ -116,11 +120,20 @@ pub struct SubjectSettings {
     pub zone: Zone,
     /// The date on which its months, quarters and years begin.
     pub billing: BillingStart,
+    /// The limits without grants.
     pub limits: BTreeMap<Metric, Limits>,
+    /// What grants add to them.
+    pub added: Arc<AddedUnits>,
     pub unreadable: Vec<FieldError>,
 }
 
 impl SubjectSettings {
+    /// The limit of a period, with what grants add to it.
+    pub fn limit_of(&self, metric: &Metric, period: Period) -> Option<LimitUnits> {
+        let base = self.limits.get(metric)?.limit_of(period.window())?;
+        Some(base.plus(self.added.of(metric, period)))
+    }
+
     /// Reads the hash. A limit that can't be known is left out: neither the default plan's nor the plan's own stands
     /// in for it.
     pub fn read(stored: &StoredLevels, plans: &Plans) -> Self {
@@ -136,7 +149,8 @@ impl SubjectSettings {
             limits = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value))).record.limits;
         }
         limits.retain(|metric, _| !is_unreadable(&limit_field(metric)));
-        Self { plan, zone: profile.zone(), billing: profile.billing(), limits, unreadable }
+        let added = Arc::clone(profile.added());
+        Self { plan, zone: profile.zone(), billing: profile.billing(), limits, added, unreadable }
     }
 }
 
@@ -144,6 +158,7 @@ impl SubjectSettings {
 mod tests {
     use super::*;
     use crate::subjects::RefuseAt;
+    use crate::subjects::StoredLevel;
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
 
@@ -154,12 +169,14 @@ mod tests {
             limits: limits.into(),
             thresholds: Vec::new(),
             refuse_at: RefuseAt::default(),
+            grant_notice: None,
             rate: RateConfig::default(),
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<SubjectField> =
             pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-        let stored = StoredLevels::of_subject("alice".parse().expect("legal"), fields);
+        let (subject, added) = ("alice".parse().expect("legal"), Ok(AddedUnits::default()));
+        let stored = StoredLevels::of_subject(StoredLevel { subject, fields, added });
         let settings = SubjectSettings::read(&stored, &plans);
         let errors = settings.unreadable.len();
         (settings, errors)

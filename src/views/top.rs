@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use redis::RedisResult;
+use redis::{FromRedisValue, RedisResult, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,12 +14,13 @@ use super::SubjectSettings;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::redis_client::{Partition, Partitions};
+use crate::subjects::cache::{added_from, ask_added};
 use crate::subjects::record::{PLAN, limit_field};
-use crate::subjects::{Plans, StoredLevels};
-use crate::types::alert::used_percent;
+use crate::subjects::{Plans, StoredLevel, StoredLevels};
+use crate::types::alert::percent_of_limit;
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::types::{BillingDay, LimitUnits, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 use crate::zones::Zone;
 
 /// Maximum number of subjects in a ranking.
@@ -47,10 +48,9 @@ pub struct RankedSubjectView {
     /// The plan, today.
     pub plan: String,
     pub used: u64,
-    /// Units; null if there is no limit, or it can't be read.
-    #[schemars(range(min = 1))]
+    /// Units, with those of grants; null if there is no limit, or it can't be read.
     pub limit: Option<u64>,
-    /// How much of the limit is used, percent.
+    /// How much of the limit is used, percent; null without a limit, or if it is 0.
     #[schemars(range(min = 0))]
     pub used_percent: Option<f64>,
 }
@@ -126,7 +126,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
         let plans_and_limits = plans_and_limits(first, plans, of, part).await?;
         subjects.extend(part.iter().zip(plans_and_limits).map(|(count, of_subject)| {
             let SubjectCount { subject, used } = count.clone();
-            let used_percent = of_subject.limit.map(|limit| used_percent(used, limit));
+            let used_percent = of_subject.limit.and_then(|limit| percent_of_limit(used, limit));
             RankedSubjectView { subject, plan: of_subject.plan, used, limit: of_subject.limit, used_percent }
         }));
     }
@@ -146,24 +146,28 @@ async fn plans_and_limits(
     of: &MetricPeriod,
     counts: &[SubjectCount],
 ) -> RedisResult<Vec<PlanAndLimit>> {
-    let fields = [PLAN.to_owned(), limit_field(&of.metric)];
+    let names = [PLAN.to_owned(), limit_field(&of.metric)];
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for count in counts {
-        pipeline.cmd("HMGET").arg(keys.subject(&count.subject)).arg(&fields);
+        pipeline.cmd("HMGET").arg(keys.subject(&count.subject)).arg(&names);
+        ask_added(&mut pipeline, keys, &count.subject);
     }
-    let replies: Vec<RedisResult<Vec<Option<Vec<u8>>>>> = client.pipe(&pipeline).await?;
-    let of_subject = |(count, values): (&SubjectCount, RedisResult<Vec<Option<Vec<u8>>>>)| {
+    let replies: Vec<RedisResult<Value>> = client.pipe(&pipeline).await?;
+    let mut replies = replies.into_iter();
+    let of_subject = |count: &SubjectCount| {
         // A key of another type has no readable limit.
-        let values = values.unwrap_or_default();
-        let set = fields.iter().zip(values).filter_map(|(name, value)| Some((name.clone().into_bytes(), value?)));
+        let values = replies.next().and_then(|reply| Vec::<Option<Vec<u8>>>::from_redis_value(reply.ok()?).ok());
+        let set = names.iter().zip(values.unwrap_or_default());
+        let fields = set.filter_map(|(name, value)| Some((name.clone().into_bytes(), value?))).collect();
+        let added = added_from(replies.next())?;
         // The levels above would only decide the zone.
-        let stored = StoredLevels::of_subject(count.subject.clone(), set.collect());
+        let stored = StoredLevels::of_subject(StoredLevel { subject: count.subject.clone(), fields, added });
         let settings = SubjectSettings::read(&stored, plans);
-        let limit = settings.limits.get(&of.metric).and_then(|limits| limits.limit_of(of.period.window()));
-        PlanAndLimit { plan: settings.plan, limit: limit.map(|units| units.get()) }
+        let limit = settings.limit_of(&of.metric, of.period);
+        Ok(PlanAndLimit { plan: settings.plan, limit: limit.map(LimitUnits::get) })
     };
-    Ok(counts.iter().zip(replies).map(of_subject).collect())
+    counts.iter().map(of_subject).collect()
 }
 
 /// The highest-ranked of the offered subjects.
@@ -205,7 +209,7 @@ impl Ranking {
     ) -> RedisResult<()> {
         for part in counts.chunks(SETTINGS_AT_ONCE) {
             for (count, of_subject) in part.iter().zip(plans_and_limits(first, plans, of, part).await?) {
-                let Some(limit) = of_subject.limit else { continue };
+                let Some(limit) = of_subject.limit.filter(|limit| *limit > 0) else { continue };
                 // No floating point: the order of two subjects must not depend on rounding.
                 self.offer((u128::from(count.used) << 64) / u128::from(limit), count.clone());
             }

@@ -13,9 +13,9 @@ use crate::ledger::query::{self, PeriodUsage};
 use crate::ledger::retention;
 use crate::redis_client::Partition;
 use crate::subjects::FieldError;
-use crate::types::alert::used_percent;
+use crate::types::alert::percent_of_limit;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, Day, DaySpan, Limits, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::types::{Alert, Day, DaySpan, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 
 /// The usage of one subject: now, or on a day.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -54,13 +54,16 @@ pub struct WindowUsageView {
     pub resets_at: Option<Rfc3339>,
     /// Committed units; null if the count is no longer stored.
     pub used: Option<u64>,
-    /// Units; null without a limit.
-    #[schemars(range(min = 1))]
+    /// Units, with those of grants; null without a limit.
     pub limit: Option<u64>,
+    /// The units of the limit that grants add; absent without grants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub granted: Option<u64>,
     /// Only of a period that is over: whether its newest alert has recorded the limit, or it is today's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_from: Option<LimitSource>,
-    /// How much of the limit is used, rounded down to one decimal; null without a limit.
+    /// How much of the limit is used, rounded down to one decimal; null without a limit, or if it is 0.
     #[schemars(range(min = 0))]
     pub used_percent: Option<f64>,
     /// The alerts that were raised, ascending by threshold and then by time.
@@ -99,7 +102,7 @@ pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<O
     let limited: BTreeSet<MetricPeriod> = limited.collect();
     let asked: Vec<Period> = periods.values().map(|span| span.period).collect();
     let usages = query::usage(partition, &subject, &asked, &limited).await?;
-    let judge = JudgedAt { limits: &settings.limits, now, late_max };
+    let judge = JudgedAt { settings: &settings, now, late_max };
     let mut metrics: Vec<MetricUsageView> = Vec::new();
     for usage in usages {
         let metric = usage.of.metric.clone();
@@ -132,7 +135,7 @@ fn periods(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<
 
 /// The values by which counts are judged.
 struct JudgedAt<'a> {
-    limits: &'a BTreeMap<Metric, Limits>,
+    settings: &'a SubjectSettings,
     now: UnixMs,
     late_max: Duration,
 }
@@ -143,7 +146,8 @@ impl JudgedAt<'_> {
         let PeriodUsage { of: MetricPeriod { metric, .. }, used, alerts } = usage;
         let PeriodSpan { period, start, end } = span;
         let over = end <= self.now;
-        let of_settings = self.limits.get(&metric).and_then(|limits| limits.limit_of(period.window()));
+        let of_settings = self.settings.limit_of(&metric, period);
+        let granted = of_settings.map_or(0, |_| self.settings.added.of(&metric, period));
         let of_settings = of_settings.map(|limit| (limit.get(), LimitSource::Settings));
         let of_alert = alerts.iter().filter(|_| over).max_by_key(|alert| alert.raised_at_ms);
         let limit = of_alert.map(|alert| (alert.limit, LimitSource::Alert)).or(of_settings);
@@ -160,8 +164,9 @@ impl JudgedAt<'_> {
             resets_at: span.resets_at(),
             used,
             limit: limit.map(|(limit, _)| limit),
+            granted: Some(granted).filter(|units| *units > 0),
             limit_from: limit.filter(|_| over).map(|(_, from)| from),
-            used_percent: used.zip(limit).map(|(used, (limit, _))| used_percent(used, limit)),
+            used_percent: used.zip(limit).and_then(|(used, (limit, _))| percent_of_limit(used, limit)),
             alerts,
         })
     }

@@ -37,6 +37,7 @@ fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<
         limits,
         thresholds: Vec::new(),
         refuse_at: RefuseAt::default(),
+        grant_notice: None,
         rate: RateConfig { algorithm, rates },
     };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
@@ -223,7 +224,13 @@ async fn without_a_limit_everything_is_allowed() {
 
 fn plan_of_one() -> PlanConfig {
     let limits = [(Metric::default(), units(1).into())].into();
-    PlanConfig { limits, thresholds: Vec::new(), refuse_at: RefuseAt::default(), rate: RateConfig::default() }
+    PlanConfig {
+        limits,
+        thresholds: Vec::new(),
+        refuse_at: RefuseAt::default(),
+        grant_notice: None,
+        rate: RateConfig::default(),
+    }
 }
 
 /// A check of the wrong period would refuse a customer whose next period has just begun. The caller's clock must not
@@ -312,6 +319,7 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
             limits: [(Metric::default(), units(10).into())].into(),
             thresholds: Vec::new(),
             refuse_at,
+            grant_notice: None,
             rate: RateConfig::default(),
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");

@@ -212,7 +212,7 @@ impl Store for MemoryStore {
             return CommitReply::Drift(Drift { key: "k".into(), subject: "s".into(), held: "0".into() });
         }
         self.compare(batch);
-        CommitReply::Committed { not_raised: self.write(batch), ran: None }
+        CommitReply::Committed { not_raised: self.write(batch), ran: None, grants_due: None }
     }
 
     async fn stored(&mut self) -> Stored {

@@ -58,8 +58,13 @@ struct SimulatedHistory<S> {
 fn plans() -> Plans {
     let limit: (Metric, _) = (Metric::default(), Units::new(FREE_LIMIT).expect("in range").into());
     let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-    let plan =
-        PlanConfig { limits: [limit].into(), thresholds, refuse_at: RefuseAt::default(), rate: RateConfig::default() };
+    let plan = PlanConfig {
+        limits: [limit].into(),
+        thresholds,
+        refuse_at: RefuseAt::default(),
+        grant_notice: None,
+        rate: RateConfig::default(),
+    };
     Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there")
 }
 
@@ -214,8 +219,8 @@ impl<S: Store> SimulatedHistory<S> {
             CommitReply::Lost => self.met.lost += 1,
             CommitReply::Old => self.met.old += 1,
             CommitReply::Drift(_) => self.met.drift += 1,
-            CommitReply::Recreated | CommitReply::Replaced => {
-                panic!("nobody made the stream again, nor named a server")
+            CommitReply::Recreated | CommitReply::Replaced | CommitReply::GrantsDue => {
+                panic!("nobody made the stream again, named a server or has grants")
             }
         }
         answer

@@ -96,6 +96,7 @@ impl Partition {
             limits: limits.into(),
             thresholds,
             refuse_at: RefuseAt::default(),
+            grant_notice: None,
             rate: RateConfig::default(),
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");

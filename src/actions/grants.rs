@@ -1,0 +1,227 @@
+//! Adds and revokes grants.
+//!
+//! A change is computed from the stored grants and the committed counts, and is written only if neither has changed
+//! since; otherwise it is computed again. So a grant is given once, however often and from how many sides it is sent.
+
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use super::contacts::{LevelError, check_levels};
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::grant_store::{self, GrantChange, GrantReply, StoredGrants, UsageOf};
+use crate::ledger::grants::{AddGrantError, Grant, GrantState, SubjectGrants};
+use crate::redis_client::Partition;
+use crate::subjects::{Plans, Profile, StoredLevels};
+use crate::types::grant::GRANT_NOTE_BYTES_MAX;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{GrantId, Metric, PeriodSpan, Subject, Units, UnixMs, Window};
+use crate::views::GrantView;
+
+/// How often a change is computed again. A busy subject is counted every few milliseconds.
+const TRIES: u32 = 100;
+
+/// A grant to add.
+#[expect(missing_docs, reason = "the names say it")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGrant {
+    pub metric: Metric,
+    pub units: Units,
+    /// The limit that it raises: the total, or the present period of another window.
+    pub window: Window,
+    pub expires_at: Option<UnixMs>,
+    pub id: GrantId,
+    pub note: Option<String>,
+}
+
+/// Why no grant is changed.
+#[expect(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum GrantError {
+    #[error("change the grants of {subject}")]
+    Redis {
+        subject: Subject,
+        #[source]
+        source: RedisError,
+    },
+    #[error(transparent)]
+    Level(#[from] LevelError),
+    #[error(transparent)]
+    Add(#[from] AddGrantError),
+    #[error("subject {subject} has settings that can't be read: correct them first")]
+    Unreadable { subject: Subject },
+    #[error(
+        "{subject} has no limit of {metric} for the window {window}, which a grant could raise: set one{}",
+        if *.window == Window::Total { ", 0/total lets only grants count" } else { "" }
+    )]
+    NoLimit { subject: Subject, metric: Metric, window: Window },
+    #[error("expires_at {expires_at} is past, it is {now}")]
+    Past { expires_at: UnixMs, now: UnixMs },
+    #[error("expires_at {expires_at} is after the end of the {window} {end}: leave it out")]
+    AfterPeriod { expires_at: UnixMs, window: Window, end: UnixMs },
+    #[error("a note has 1 to {GRANT_NOTE_BYTES_MAX} bytes and no control characters")]
+    Note,
+    #[error("{subject} has no grant {id}")]
+    NotFound { subject: Subject, id: GrantId },
+    #[error("the grants or counts of {0} changed all the time: try again")]
+    Contended(Subject),
+}
+
+/// A grant after it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddedGrant {
+    /// The grant as it is now.
+    pub grant: GrantView,
+    /// Whether it was added now, and not before.
+    pub is_new: bool,
+}
+
+/// What a change is computed from.
+struct Present {
+    stored: StoredGrants,
+    profile: Arc<Profile>,
+    has_unreadable: bool,
+    now: UnixMs,
+}
+
+/// Adds a grant, or finds that it was added before. Repeatable.
+///
+/// # Errors
+///
+/// [`GrantError`]; after an error of Redis it may be added.
+pub async fn add(
+    partition: &Partition,
+    plans: &Plans,
+    subject: &Subject,
+    new: &NewGrant,
+) -> Result<AddedGrant, GrantError> {
+    check_levels(&partition.keys, subject, false)?;
+    let is_sound =
+        |note: &String| (1..=GRANT_NOTE_BYTES_MAX).contains(&note.len()) && !note.chars().any(char::is_control);
+    if !new.note.as_ref().is_none_or(is_sound) {
+        return Err(GrantError::Note);
+    }
+    for _ in 0..TRIES {
+        let (profile, has_unreadable, now) = settings(partition, plans, subject).await?;
+        let span = PeriodSpan::containing(new.window, profile.zone(), profile.billing(), now);
+        let of = span.map(|span| MetricPeriod { metric: new.metric.clone(), period: span.period });
+        let stored = read(partition, subject, of.as_ref()).await?;
+        let present = Present { stored, profile, has_unreadable, now };
+        let mut after = present.stored.grants.clone();
+        let grant = present.grant(subject, new, span)?;
+        let usage = UsageOf { used: &present.stored.used, profile: &present.profile };
+        let is_new = after.add(grant, &usage, present.now)?;
+        if is_new && !present.write(partition, &after).await? {
+            continue;
+        }
+        after.settle(&usage);
+        if let Some(grant) = after.find(&new.id) {
+            return Ok(AddedGrant { grant: GrantView::new(grant, &present.profile, present.now), is_new });
+        }
+    }
+    Err(GrantError::Contended(subject.clone()))
+}
+
+/// Revokes what is left of a grant, and returns it as it is then. Changes nothing if nothing is left. Repeatable.
+///
+/// # Errors
+///
+/// [`GrantError`]; after an error of Redis it may be revoked.
+pub async fn revoke(
+    partition: &Partition,
+    plans: &Plans,
+    subject: &Subject,
+    id: &GrantId,
+) -> Result<GrantView, GrantError> {
+    for _ in 0..TRIES {
+        let (profile, has_unreadable, now) = settings(partition, plans, subject).await?;
+        let stored = read(partition, subject, None).await?;
+        let present = Present { stored, profile, has_unreadable, now };
+        let mut after = present.stored.grants.clone();
+        let usage = UsageOf { used: &present.stored.used, profile: &present.profile };
+        let Some(grant) = after.revoke(id, &usage, now) else {
+            return Err(GrantError::NotFound { subject: subject.clone(), id: id.clone() });
+        };
+        if present.write(partition, &after).await? {
+            return Ok(GrantView::new(&grant, &present.profile, now));
+        }
+    }
+    Err(GrantError::Contended(subject.clone()))
+}
+
+async fn settings(
+    Partition { client, keys }: &Partition,
+    plans: &Plans,
+    subject: &Subject,
+) -> Result<(Arc<Profile>, bool, UnixMs), GrantError> {
+    let (levels, now) = futures_util::try_join!(StoredLevels::read(client, keys, subject), client.server_time())
+        .map_err(|source| GrantError::Redis { subject: subject.clone(), source })?;
+    let (levels, _) = levels.settings(plans);
+    let profile = levels.into_iter().next().map(|level| level.profile).expect("the subject is a level of itself");
+    let has_unreadable = !profile.has_known_limits();
+    Ok((profile, has_unreadable, now))
+}
+
+async fn read(
+    partition: &Partition,
+    subject: &Subject,
+    also: Option<&MetricPeriod>,
+) -> Result<StoredGrants, GrantError> {
+    let read = grant_store::read(partition, subject.clone(), also).await;
+    read.map_err(|source| GrantError::Redis { subject: subject.clone(), source })
+}
+
+impl Present {
+    /// The grant that is asked for, or the one that was added before under this id.
+    fn grant(&self, subject: &Subject, new: &NewGrant, span: Option<PeriodSpan>) -> Result<Grant, GrantError> {
+        let NewGrant { metric, units, window, expires_at, id, note } = new.clone();
+        let Self { stored, profile, has_unreadable, now } = self;
+        let asked = |span: PeriodSpan| Grant {
+            id: id.clone(),
+            metric: metric.clone(),
+            period: span.period,
+            units,
+            spent: 0,
+            state: GrantState::Active,
+            expires_at: expires_at.map(Rfc3339),
+            notice_at: None,
+            note: note.clone(),
+            added_at: Rfc3339(*now),
+            ended_at: None,
+        };
+        let no_limit = || GrantError::NoLimit { subject: subject.clone(), metric: metric.clone(), window };
+        let grant = asked(span.ok_or_else(no_limit)?);
+        // Whether a repetition is right does not depend on what holds now.
+        if stored.grants.find(&id).is_some() {
+            return Ok(grant);
+        }
+        if *has_unreadable {
+            return Err(GrantError::Unreadable { subject: subject.clone() });
+        }
+        if !profile.limits_of(&metric).iter().any(|limit| limit.window == window) {
+            return Err(no_limit());
+        }
+        let Some(expires_at) = expires_at else { return Ok(grant) };
+        if expires_at <= *now {
+            return Err(GrantError::Past { expires_at, now: *now });
+        }
+        let end = span.filter(|span| span.period.has_end()).map(|span| span.end);
+        if let Some(end) = end.filter(|end| expires_at > *end) {
+            return Err(GrantError::AfterPeriod { expires_at, window, end });
+        }
+        // A grant that lives shorter than that is told of at once. Units for a period end with it, as everybody knows.
+        let notice = profile.grant_notice().filter(|notice| end.is_none() && !notice.is_zero());
+        let notice_ms = notice.map(|notice| i64::try_from(notice.as_millis()).unwrap_or(i64::MAX));
+        let notice_at = notice_ms.map(|notice_ms| Rfc3339(expires_at.plus(-notice_ms).max(*now)));
+        Ok(Grant { notice_at, ..grant })
+    }
+
+    /// Whether the change is written.
+    async fn write(&self, partition: &Partition, after: &SubjectGrants) -> Result<bool, GrantError> {
+        let change = GrantChange { before: &self.stored, after, checkpoint: None, notices: &[] };
+        let reply = grant_store::write(partition, change).await;
+        let subject = &self.stored.subject;
+        let reply = reply.map_err(|source| GrantError::Redis { subject: subject.clone(), source })?;
+        Ok(reply == GrantReply::Written)
+    }
+}

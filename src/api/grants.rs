@@ -1,0 +1,123 @@
+//! `/v1/subjects/{id}/grants`: prepaid units, and more units for a period.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::body::{self, Json};
+use super::operation::{Describe, JsonAnswer, OperationDoc};
+use super::path::{GrantPath, SubjectPath};
+use super::problem::{CALL_TIMEOUT, Problem, within};
+use super::state::{ApiState, QueryState};
+use crate::actions::grants::{self, AddedGrant, GrantError, NewGrant};
+use crate::ledger::grants::AddGrantError;
+use crate::types::grant::GRANT_NOTE_BYTES_MAX;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{GrantId, Metric, Units, Window};
+use crate::views::GrantView;
+use crate::views::grants::GrantList;
+
+/// A grant that is added.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
+#[schemars(rename = "NewGrant")]
+pub(super) struct GrantBody {
+    /// The metric; `requests` if left out.
+    #[serde(default)]
+    metric: Metric,
+    units: Units,
+    /// The window whose limit is raised: a total, or the present period of another one.
+    #[serde(default = "total")]
+    window: Window,
+    /// When what is left is lost; left out or null for never, or for the end of the period.
+    #[serde(default)]
+    expires_at: Option<Rfc3339>,
+    /// Your id of the grant, such as that of the invoice. A grant is given once, however often it is sent. Without an
+    /// id it gets one, and a repetition gives another grant.
+    #[serde(default)]
+    id: Option<GrantId>,
+    /// What the grant is for, in your own words.
+    #[serde(default, deserialize_with = "body::given")]
+    #[schemars(required, length(min = 1, max = GRANT_NOTE_BYTES_MAX))]
+    note: Option<String>,
+}
+
+const fn total() -> Window {
+    Window::Total
+}
+
+/// The grant, with 201 if it is new.
+pub(super) struct AddedAnswer(AddedGrant);
+
+impl Describe for AddedAnswer {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.answer::<GrantView>(201);
+    }
+}
+
+impl IntoResponse for AddedAnswer {
+    fn into_response(self) -> Response {
+        let AddedGrant { grant, is_new } = self.0;
+        if is_new { JsonAnswer::<_, 201>(grant).into_response() } else { JsonAnswer::<_, 200>(grant).into_response() }
+    }
+}
+
+/// `GET /v1/subjects/{id}/grants`
+pub(super) async fn list(
+    State(api): State<Arc<ApiState>>,
+    SubjectPath(subject): SubjectPath,
+) -> Result<JsonAnswer<GrantList>, Problem> {
+    let QueryState { partitions, plans, .. } = &api.reads;
+    let read = crate::views::grants::read(partitions.partition_of(&subject), plans, &subject);
+    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+}
+
+/// `POST /v1/subjects/{id}/grants`
+pub(super) async fn add(
+    State(api): State<Arc<ApiState>>,
+    SubjectPath(subject): SubjectPath,
+    Json(body): Json<GrantBody>,
+) -> Result<AddedAnswer, Problem> {
+    let GrantBody { metric, units, window, expires_at, id, note } = body;
+    let id = id.unwrap_or_else(|| GrantId::numbered(rand::random()));
+    let new = NewGrant { metric, units, window, expires_at: expires_at.map(|at| at.0), id, note };
+    let partition = api.partitions.partition_of(&subject);
+    let added = within(CALL_TIMEOUT, grants::add(partition, &api.reads.plans, &subject, &new)).await?;
+    if added.is_new {
+        let GrantView { id, metric, units, window, .. } = &added.grant;
+        tracing::info!(%subject, grant = %id, %metric, %units, %window, "a grant is added");
+    }
+    Ok(AddedAnswer(added))
+}
+
+/// `DELETE /v1/subjects/{id}/grants/{grant}`
+pub(super) async fn revoke(
+    State(api): State<Arc<ApiState>>,
+    GrantPath(subject, grant): GrantPath,
+) -> Result<JsonAnswer<GrantView>, Problem> {
+    let partition = api.partitions.partition_of(&subject);
+    let revoked = within(CALL_TIMEOUT, grants::revoke(partition, &api.reads.plans, &subject, &grant)).await?;
+    tracing::info!(%subject, %grant, "a grant is revoked");
+    Ok(JsonAnswer(revoked))
+}
+
+impl From<GrantError> for Problem {
+    fn from(error: GrantError) -> Self {
+        let status = match error {
+            GrantError::Redis { source, .. } => return source.into(),
+            GrantError::Level(_) | GrantError::Past { .. } | GrantError::AfterPeriod { .. } | GrantError::Note => {
+                StatusCode::BAD_REQUEST
+            }
+            GrantError::NotFound { .. } => StatusCode::NOT_FOUND,
+            GrantError::Add(AddGrantError::Conflict(_) | AddGrantError::TooMany(_) | AddGrantError::TooManyUnits)
+            | GrantError::Unreadable { .. }
+            | GrantError::NoLimit { .. } => StatusCode::CONFLICT,
+            GrantError::Contended(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
+    }
+}
