@@ -339,7 +339,7 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
     ] {
         let judged = judged(refuse_at, used, asked).await;
         assert_eq!(judged.is_allowed(), is_allowed, "{refuse_at:?}: {used} used, {asked} asked for");
-        assert_eq!((day(&judged).limit, day(&judged).remaining), (units(10), 10_u64.saturating_sub(used)));
+        assert_eq!((day(&judged).limit, day(&judged).remaining), (units(10).into(), 10_u64.saturating_sub(used)));
         assert!(!judged.never_fits());
     }
     assert!(judged(at_150, 0, 16).await.never_fits());

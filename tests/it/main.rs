@@ -79,6 +79,7 @@ mod events_bounds;
 mod events_credit;
 mod events_drift;
 mod events_forget;
+mod events_grants;
 mod events_history;
 mod events_ids;
 mod events_levels;

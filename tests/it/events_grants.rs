@@ -1,0 +1,222 @@
+//! Grants and the stream's worker: what is counted before an expiry, and by which limit alerts are raised.
+
+use std::collections::BTreeMap;
+
+use crate::support::eventually::eventually;
+use crate::support::partition::Partition;
+use quotabell::actions::grants::{self, NewGrant};
+use quotabell::ledger::batch::MetricPeriod;
+use quotabell::ledger::grant_store::{self, GrantChange, GrantReply};
+use quotabell::ledger::grants::{CurrentUsage, Grant, GrantState, SubjectGrants};
+use quotabell::redis_client::Partition as RedisPartition;
+use quotabell::subjects::Plans;
+use quotabell::subjects::config::PlanConfig;
+use quotabell::types::timestamp::Rfc3339;
+use quotabell::types::{GrantId, GrantNotice, LimitUnits, Metric, Period, Subject, Units, UnixMs, Window};
+
+fn total() -> Period {
+    Period::parse("all").expect("a period")
+}
+
+fn at(time: &str) -> UnixMs {
+    time.parse().expect("RFC 3339")
+}
+
+/// Somebody who used nothing before, with a base of 0.
+struct Nothing;
+
+impl CurrentUsage for Nothing {
+    fn used(&self, _: &MetricPeriod) -> u64 {
+        0
+    }
+
+    fn base(&self, _: &MetricPeriod) -> Option<LimitUnits> {
+        Some(LimitUnits::default())
+    }
+}
+
+/// A grant of requests without expiry.
+fn grant(id: &str, units: u64) -> Grant {
+    Grant {
+        id: id.parse().expect("legal"),
+        metric: Metric::default(),
+        period: total(),
+        units: Units::new(units).expect("in range"),
+        spent: 0,
+        state: GrantState::Active,
+        expires_at: None,
+        notice_at: None,
+        note: None,
+        added_at: Rfc3339(UnixMs(0)),
+        ended_at: None,
+    }
+}
+
+fn redis(partition: &Partition) -> RedisPartition {
+    RedisPartition { client: partition.client.clone(), keys: partition.keys.clone() }
+}
+
+/// Writes grants as they were added before anything was used, also such as have expired since.
+async fn give(partition: &Partition, subject: &str, given: impl IntoIterator<Item = Grant>) {
+    let redis = redis(partition);
+    let before = grant_store::read(&redis, subject.parse().expect("legal"), None).await.expect("read");
+    let mut after = before.grants.clone();
+    for grant in given {
+        assert_eq!(after.add(grant, &Nothing, UnixMs(0)), Ok(true));
+    }
+    let change = GrantChange { before: &before, after: &after, checkpoint: None, notices: &[] };
+    assert_eq!(grant_store::write(&redis, change).await.expect("written"), GrantReply::Written);
+}
+
+async fn read(partition: &Partition, subject: &str) -> SubjectGrants {
+    let subject: Subject = subject.parse().expect("legal");
+    grant_store::read(&redis(partition), subject, None).await.expect("read").grants
+}
+
+/// The units that each grant has paid for, and whether it still adds all of its units.
+async fn spent(partition: &Partition, subject: &str) -> BTreeMap<GrantId, (u64, GrantState)> {
+    let grants = read(partition, subject).await;
+    grants.all().into_iter().map(|grant| (grant.id.clone(), (grant.spent, grant.state))).collect()
+}
+
+fn of(grants: &BTreeMap<GrantId, (u64, GrantState)>, id: &str) -> (u64, GrantState) {
+    grants[&id.parse::<GrantId>().expect("legal")]
+}
+
+/// The daemon may be away at the expiry, or behind: usage before it is paid by the grant, usage after it is not.
+#[tokio::test]
+async fn an_expiry_is_made_up_at_its_place_in_the_stream() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:acme", "limit:requests", "0/total"]).await;
+    let expires = |id, units, time: &str| Grant { expires_at: Some(Rfc3339(at(time))), ..grant(id, units) };
+    let (first, second) = ("2023-11-21T10:00:00Z", "2023-11-21T11:00:00Z");
+    give(&partition, "acme", [expires("one", 100, first), expires("two", 100, second), grant("last", 100)]).await;
+    give(&partition, "other", [expires("one", 100, first)]).await;
+    for (time, units) in [("09:00:00", "30"), ("09:59:59.999", "20"), ("10:00:00", "5"), ("11:30:00", "7")] {
+        partition.add_at(&format!("2023-11-21T{time}Z"), &["subject", "acme", "units", units]).await;
+    }
+    let _worker = partition.start_worker().await;
+    partition.caught_up().await;
+    let grants = spent(&partition, "acme").await;
+    assert_eq!(of(&grants, "one"), (50, GrantState::Expired));
+    assert_eq!(of(&grants, "two"), (5, GrantState::Expired));
+    assert_eq!(of(&grants, "last"), (0, GrantState::Active), "settled at the next change");
+    let added = read(&partition, "acme").await.added();
+    assert_eq!(added.of(&Metric::default(), total()), 50 + 5 + 100);
+    assert_eq!(of(&spent(&partition, "other").await, "one"), (0, GrantState::Expired));
+    assert_eq!(partition.count("acme", "requests", total()).await, Some(62));
+    // 80 % of 300 was never reached; 80 % of 155 is 124.
+    partition.add_at("2023-11-21T12:00:00Z", &["subject", "acme", "units", "61"]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.raised("acme").await, []);
+    partition.add_at("2023-11-21T12:00:01Z", &["subject", "acme", "units", "1"]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.raised("acme").await, [(80, 124)]);
+}
+
+/// Without events nothing moves the stream: the clock decides.
+#[tokio::test]
+async fn an_idle_worker_ends_grants_by_the_clock() {
+    let partition = Partition::with_worker().await;
+    partition.set("acme", &["limit:requests", "0/total"]).await;
+    let expires_at = partition.now().await.plus(300);
+    give(&partition, "acme", [Grant { expires_at: Some(Rfc3339(expires_at)), ..grant("one", 10) }]).await;
+    eventually("the grant expires", || async {
+        (of(&spent(&partition, "acme").await, "one").1 == GrantState::Expired).then_some(())
+    })
+    .await;
+    let ended = read(&partition, "acme").await.all()[0].ended_at;
+    assert_eq!(ended, Some(Rfc3339(expires_at)));
+}
+
+/// A top-up arms the thresholds again; what is granted raises the limit within a second.
+#[tokio::test]
+async fn a_top_up_lets_alerts_be_raised_again() {
+    let partition = Partition::with_worker().await;
+    partition.set("acme", &["limit:requests", "0/total"]).await;
+    let subject: Subject = "acme".parse().expect("legal");
+    let limits = BTreeMap::new();
+    let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
+    let (refuse_at, rate) = (Default::default(), Default::default());
+    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, rate };
+    let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+    let top_up = async |id: &str, units: u64| {
+        let units = Units::new(units).expect("in range");
+        let id = id.parse().expect("legal");
+        let new =
+            NewGrant { metric: Metric::default(), units, window: Window::Total, expires_at: None, id, note: None };
+        grants::add(&redis(&partition), &plans, &subject, &new).await.expect("added")
+    };
+    assert!(top_up("one", 100).await.is_new);
+    // A limit of 0 raised nothing; that of 100 is known when the next alert is raised.
+    let raised = async |expected: &[(u64, u64)]| {
+        eventually("the alert is raised", || async {
+            partition.add(&[(b"subject", b"acme")]).await;
+            partition.caught_up().await;
+            (partition.raised("acme").await == expected).then_some(())
+        })
+        .await;
+    };
+    partition.add(&[(b"subject", b"acme"), (b"units", b"78")]).await;
+    raised(&[(80, 80)]).await;
+    assert!(!top_up("one", 100).await.is_new, "given once");
+    let used = partition.count("acme", "requests", total()).await.expect("counted");
+    top_up("two", 400).await;
+    raised(&[(80, 80)]).await;
+    let rest = (399 - used).to_string();
+    partition.add(&[(b"subject", b"acme"), (b"units", rest.as_bytes())]).await;
+    raised(&[(80, 80), (80, 400)]).await;
+    let grants = spent(&partition, "acme").await;
+    assert_eq!(of(&grants, "one").0, used, "what was used when the second one was added");
+}
+
+/// A crash between the notice and the mark would tell a customer twice, or never.
+#[tokio::test]
+async fn a_notice_is_raised_once_with_what_is_left() {
+    let partition = Partition::without_worker();
+    partition
+        .run::<u64>(&["HSET", "quota_subject:acme", "limit:requests", "500/total", "timezone", "Asia/Tokyo"])
+        .await;
+    let expires_at = Some(Rfc3339(partition.now().await.plus(86_400_000)));
+    let notice_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
+    let noted = Grant { expires_at, notice_at, note: Some("a gift".to_owned()), ..grant("one", 100) };
+    give(&partition, "acme", [noted, Grant { expires_at, notice_at, ..grant("two", 10) }]).await;
+    partition.add_at("2023-11-21T09:00:00Z", &["subject", "acme", "units", "30"]).await;
+    partition.add_at("2023-11-21T10:00:00Z", &["subject", "acme", "units", "1"]).await;
+    let workers = [partition.start_worker().await, partition.start_worker().await];
+    partition.caught_up().await;
+    for worker in workers {
+        worker.end().await;
+    }
+    let entries: Vec<(String, Vec<String>)> = partition.run(&["XRANGE", &partition.keys.outbox(), "-", "+"]).await;
+    let notices: Vec<GrantNotice> = entries
+        .iter()
+        .filter(|(_, fields)| fields[0] == "grant_expires")
+        .map(|(_, fields)| serde_json::from_str(&fields[1]).expect("a notice"))
+        .collect();
+    let facts: Vec<_> = notices.iter().map(|of| (of.grant.to_string(), of.remaining, of.used, of.limit)).collect();
+    assert_eq!(facts, [("one".to_owned(), 70, 30, 610), ("two".to_owned(), 10, 30, 610)]);
+    assert_eq!((notices[0].note.as_deref(), notices[0].timezone.as_str()), (Some("a gift"), "Asia/Tokyo"));
+    assert_eq!(notices[0].expires_at, expires_at.expect("set"));
+}
+
+/// One unreadable field must not stop the stream, and money must not be lost with it.
+#[tokio::test]
+async fn grants_that_cannot_be_read_stop_nobody() {
+    let partition = Partition::without_worker();
+    let key = partition.keys.grants(&"bad".parse().expect("legal"));
+    let expires_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
+    give(&partition, "bad", [Grant { expires_at, ..grant("one", 10) }]).await;
+    give(&partition, "good", [Grant { expires_at, ..grant("one", 10) }]).await;
+    partition.run::<u64>(&["HSET", &key, "grant:one", "{}"]).await;
+    // A subject whose grants were deleted by hand.
+    partition.run::<u64>(&["ZADD", &partition.keys.grants_due(), "5", "gone"]).await;
+    partition.add_at("2023-11-21T11:00:00Z", &["subject", "good"]).await;
+    let _worker = partition.start_worker().await;
+    partition.caught_up().await;
+    assert_eq!(of(&spent(&partition, "good").await, "one"), (0, GrantState::Expired));
+    let due: Vec<(String, f64)> =
+        partition.run(&["ZRANGE", &partition.keys.grants_due(), "0", "-1", "WITHSCORES"]).await;
+    let names: Vec<&str> = due.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["bad", "good"], "that of `bad` comes again in a minute, that of `good` never");
+}
