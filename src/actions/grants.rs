@@ -6,11 +6,14 @@
 use std::sync::Arc;
 
 use redis::RedisError;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::contacts::{LevelError, check_levels};
 use crate::ledger::batch::MetricPeriod;
+use crate::ledger::grant_group::{Grant, GrantState};
 use crate::ledger::grant_store::{self, GrantChange, GrantReply, StoredGrants, UsageOf};
-use crate::ledger::grants::{AddGrantError, Grant, GrantState, SubjectGrants};
+use crate::ledger::grants::{AddGrantError, SubjectGrants};
 use crate::redis_client::Partition;
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::grant::GRANT_NOTE_BYTES_MAX;
@@ -21,17 +24,33 @@ use crate::views::GrantView;
 /// How often a change is computed again. A busy subject is counted every few milliseconds.
 const TRIES: u32 = 100;
 
-/// A grant to add.
-#[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A grant that is added.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct NewGrant {
+    /// The metric; `requests` if left out.
+    #[serde(default)]
     pub metric: Metric,
+    /// How many.
     pub units: Units,
-    /// The limit that it raises: the total, or the present period of another window.
+    /// The window whose limit is raised: a total, or the present period of another one.
+    #[serde(default = "total")]
     pub window: Window,
-    pub expires_at: Option<UnixMs>,
-    pub id: GrantId,
+    /// When what is left is lost; left out or null for never, or for the end of the period.
+    #[serde(default)]
+    pub expires_at: Option<Rfc3339>,
+    /// Your id of the grant, such as that of the invoice. A grant is given once, however often it is sent. Without an
+    /// id it gets one, and a repetition gives another grant.
+    #[serde(default)]
+    pub id: Option<GrantId>,
+    /// What the grant is for, in your own words.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = GRANT_NOTE_BYTES_MAX))]
     pub note: Option<String>,
+}
+
+const fn total() -> Window {
+    Window::Total
 }
 
 /// Why no grant is changed.
@@ -101,6 +120,7 @@ pub async fn add(
     if !new.note.as_ref().is_none_or(is_sound) {
         return Err(GrantError::Note);
     }
+    let id = new.id.clone().unwrap_or_else(|| GrantId::numbered(rand::random()));
     for _ in 0..TRIES {
         let (profile, has_unreadable, now) = settings(partition, plans, subject).await?;
         let span = PeriodSpan::containing(new.window, profile.zone(), profile.billing(), now);
@@ -108,14 +128,14 @@ pub async fn add(
         let stored = read(partition, subject, of.as_ref()).await?;
         let present = Present { stored, profile, has_unreadable, now };
         let mut after = present.stored.grants.clone();
-        let grant = present.grant(subject, new, span)?;
+        let grant = present.grant(subject, &id, new, span)?;
         let usage = UsageOf { used: &present.stored.used, profile: &present.profile };
         let is_new = after.add(grant, &usage, present.now)?;
         if is_new && !present.write(partition, &after).await? {
             continue;
         }
         after.settle(&usage);
-        if let Some(grant) = after.find(&new.id) {
+        if let Some(grant) = after.find(&id) {
             return Ok(AddedGrant { grant: GrantView::new(grant, &present.profile, present.now), is_new });
         }
     }
@@ -173,8 +193,14 @@ async fn read(
 
 impl Present {
     /// The grant that is asked for, or the one that was added before under this id.
-    fn grant(&self, subject: &Subject, new: &NewGrant, span: Option<PeriodSpan>) -> Result<Grant, GrantError> {
-        let NewGrant { metric, units, window, expires_at, id, note } = new.clone();
+    fn grant(
+        &self,
+        subject: &Subject,
+        id: &GrantId,
+        new: &NewGrant,
+        span: Option<PeriodSpan>,
+    ) -> Result<Grant, GrantError> {
+        let NewGrant { metric, units, window, expires_at, note, .. } = new.clone();
         let Self { stored, profile, has_unreadable, now } = self;
         let asked = |span: PeriodSpan| Grant {
             id: id.clone(),
@@ -183,7 +209,7 @@ impl Present {
             units,
             spent: 0,
             state: GrantState::Active,
-            expires_at: expires_at.map(Rfc3339),
+            expires_at,
             notice_at: None,
             note: note.clone(),
             added_at: Rfc3339(*now),
@@ -192,7 +218,7 @@ impl Present {
         let no_limit = || GrantError::NoLimit { subject: subject.clone(), metric: metric.clone(), window };
         let grant = asked(span.ok_or_else(no_limit)?);
         // Whether a repetition is right does not depend on what holds now.
-        if stored.grants.find(&id).is_some() {
+        if stored.grants.find(id).is_some() {
             return Ok(grant);
         }
         if *has_unreadable {
@@ -201,7 +227,7 @@ impl Present {
         if !profile.limits_of(&metric).iter().any(|limit| limit.window == window) {
             return Err(no_limit());
         }
-        let Some(expires_at) = expires_at else { return Ok(grant) };
+        let Some(Rfc3339(expires_at)) = expires_at else { return Ok(grant) };
         if expires_at <= *now {
             return Err(GrantError::Past { expires_at, now: *now });
         }

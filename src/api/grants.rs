@@ -5,50 +5,16 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use schemars::JsonSchema;
-use serde::Deserialize;
 
-use super::body::{self, Json};
+use super::body::Json;
 use super::operation::{Describe, JsonAnswer, OperationDoc};
 use super::path::{GrantPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use crate::actions::grants::{self, AddedGrant, GrantError, NewGrant};
 use crate::ledger::grants::AddGrantError;
-use crate::types::grant::GRANT_NOTE_BYTES_MAX;
-use crate::types::timestamp::Rfc3339;
-use crate::types::{GrantId, Metric, Units, Window};
 use crate::views::GrantView;
 use crate::views::grants::GrantList;
-
-/// A grant that is added.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a JSON object")]
-#[schemars(rename = "NewGrant")]
-pub(super) struct GrantBody {
-    /// The metric; `requests` if left out.
-    #[serde(default)]
-    metric: Metric,
-    units: Units,
-    /// The window whose limit is raised: a total, or the present period of another one.
-    #[serde(default = "total")]
-    window: Window,
-    /// When what is left is lost; left out or null for never, or for the end of the period.
-    #[serde(default)]
-    expires_at: Option<Rfc3339>,
-    /// Your id of the grant, such as that of the invoice. A grant is given once, however often it is sent. Without an
-    /// id it gets one, and a repetition gives another grant.
-    #[serde(default)]
-    id: Option<GrantId>,
-    /// What the grant is for, in your own words.
-    #[serde(default, deserialize_with = "body::given")]
-    #[schemars(required, length(min = 1, max = GRANT_NOTE_BYTES_MAX))]
-    note: Option<String>,
-}
-
-const fn total() -> Window {
-    Window::Total
-}
 
 /// The grant, with 201 if it is new.
 pub(super) struct AddedAnswer(AddedGrant);
@@ -80,11 +46,8 @@ pub(super) async fn list(
 pub(super) async fn add(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-    Json(body): Json<GrantBody>,
+    Json(new): Json<NewGrant>,
 ) -> Result<AddedAnswer, Problem> {
-    let GrantBody { metric, units, window, expires_at, id, note } = body;
-    let id = id.unwrap_or_else(|| GrantId::numbered(rand::random()));
-    let new = NewGrant { metric, units, window, expires_at: expires_at.map(|at| at.0), id, note };
     let partition = api.partitions.partition_of(&subject);
     let added = within(CALL_TIMEOUT, grants::add(partition, &api.reads.plans, &subject, &new)).await?;
     if added.is_new {

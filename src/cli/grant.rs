@@ -123,8 +123,7 @@ pub async fn run(args: GrantArgs, context: &CliContext) -> anyhow::Result<()> {
 async fn add(args: GrantAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let (redis, plans) = connected(context).await?;
     let GrantAddArgs { subject, units, metric, window, expires, id, note, format } = args;
-    let id = id.unwrap_or_else(|| GrantId::numbered(rand::random()));
-    let new = NewGrant { metric, units, window, expires_at: expires, id, note };
+    let new = NewGrant { metric, units, window, expires_at: expires.map(Rfc3339), id, note };
     let added = grants::add(redis.partitions.partition_of(&subject), &plans, &subject, &new).await;
     let added = added.map_err(|error| explained(&redis, error))?;
     let view = AddedView { subject, added: added.is_new, grant: added.grant };

@@ -1,7 +1,7 @@
 //! The subjects of a branch: everything below a subject of which something may be stored.
 //!
-//! Lists of children name what was used lately. Other subjects are found by their settings, and by the counters of long
-//! windows, which outlive the lists.
+//! Lists of children name what was used lately. Other subjects are found by their settings and grants, and by the
+//! counters of long windows, which outlive the lists.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +10,7 @@ use redis::RedisResult;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::children;
 use crate::ledger::counter_scan::CounterScan;
+use crate::ledger::grant_store;
 use crate::ledger::query;
 use crate::redis_client::{Partition, Partitions};
 use crate::types::text::glob_literal;
@@ -52,6 +53,7 @@ pub async fn below(partitions: &Partitions, subject: &Subject) -> RedisResult<BT
             }
         }
     }
+    found.extend(grant_store::subjects(partition).await?.into_iter().filter(is_below));
     let now = client.server_time().await?;
     for of in long_counters(partition, now).await? {
         let mut scan = CounterScan::new(of);

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::ledger::children;
 use crate::ledger::forget::{self, ForgottenCounts};
+use crate::ledger::grant_store;
 use crate::ledger::query;
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::outbox::forget_in_digests::forget_in_digests;
@@ -40,6 +41,7 @@ impl ErasedCounts {
         self.verification_codes += other.verification_codes;
         self.verification_links += other.verification_links;
         self.limiters += other.limiters;
+        self.grants += other.grants;
     }
 }
 
@@ -83,6 +85,8 @@ pub struct ErasedCounts {
     pub verification_links: u64,
     /// Windows of the limiters of `/v1/check`.
     pub limiters: u64,
+    /// Grants, in any state.
+    pub grants: u64,
 }
 
 /// Removes all stored data of a subject and of the subjects `below` it, for this maximum age of counted events.
@@ -124,6 +128,7 @@ async fn erase(
     metrics.extend(plans.limited_by_rates());
     let counts: ForgottenCounts = forget::counts(partition, subject, used).await?;
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
+    removed.grants = grant_store::forget(partition, subject).await?;
     removed.limiters = forget::limiters(partition, subject, &metrics).await?;
     removed.undelivered_alerts = forget_alerts(partition, subject).await?;
     // The next pass finds deliveries that were created meanwhile.

@@ -11,8 +11,9 @@ use futures_util::future::try_join_all;
 use redis::RedisResult;
 
 use crate::ledger::batch::MetricPeriod;
+use crate::ledger::grant_group::Grant;
 use crate::ledger::grant_store::{self, GrantChange, GrantReply, StoredGrants, UsageOf};
-use crate::ledger::grants::{Grant, SubjectGrants};
+use crate::ledger::grants::SubjectGrants;
 use crate::redis_client::{ErrorKind, Partition, error_kind};
 use crate::subjects::watch::SubjectChanges;
 use crate::subjects::{Profile, StoredLevels};

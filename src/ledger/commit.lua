@@ -8,11 +8,11 @@
 --
 -- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry;
 --          erasure_epoch: removals of counters before the session; server: run id of the process it was read from
---          ('': unknown); readers: channel of its readers; entries; arrived: when its last event arrived, ms; read_at: server time of its oldest read, ms;
---          age_max, ms; behind_ms: how long every read has been full; format, partitions,
---          separator, fingerprint, instance: as in the checkpoint; counted, duplicates: events; refused_max: length of
---          refused; ttl of event ids, s; children_days: how long a level
---          keeps an unused child; and numbers of: groups, alerts, refused, id_lists, metric_sets, child_sets
+--          ('': unknown); readers: channel of its readers; entries; arrived: when its last event arrived, ms; read_at:
+--          server time of its oldest read, ms; age_max, ms; behind_ms: how long every read has been full; format,
+--          partitions, separator, fingerprint, instance: as in the checkpoint; counted, duplicates: events;
+--          refused_max: length of refused; ttl of event ids, s; children_days: how long a level keeps an unused child;
+--          and numbers of: groups, alerts, refused, id_lists, metric_sets, child_sets
 -- ARGV[2 ..] repeated according to the numbers above:
 --   group       TTL of its hash, s (0: leave it; 'none', also below: no TTL); a row to compare, from 1, and its
 --               value; number of rows; subject and total of each

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- grant_store: write the changed grants of a subject, all of the change or nothing, with the notices that it raises.
 --
--- KEYS[1] checkpoint hash   KEYS[2] zset of subjects with grants, by when something is due   KEYS[3] the subject's grants
--- KEYS[4] outbox stream     KEYS[5 ..] the hash of each counter that the change was computed from
+-- KEYS[1] checkpoint hash     KEYS[2] zset of subjects with grants, by when something is due
+-- KEYS[3] hash of the subject's grants   KEYS[4] outbox stream
+-- KEYS[5 ..] the hash of each counter that the change was computed from
 --
 -- ARGV[1] subject
 -- ARGV[2] version of the stored grants, '' if there are none

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use redis::{RedisResult, Value};
 
 use super::batch::MetricPeriod;
-use super::grants::{CurrentUsage, SubjectGrants, to_json};
+use super::grants::{CurrentUsage, GRANT_PREFIX, SubjectGrants, to_json};
 use super::read_totals::{CounterQuery, ask_counters, counters_from};
 use crate::redis_client::{Partition, Script};
 use crate::subjects::Profile;
@@ -170,6 +170,16 @@ pub async fn due_subjects(Partition { client, keys }: &Partition, until: UnixMs)
     Ok(names.iter().filter_map(|name| Subject::parse(name).ok()).collect())
 }
 
+/// All subjects with grants.
+///
+/// # Errors
+///
+/// The error of Redis.
+pub async fn subjects(Partition { client, keys }: &Partition) -> RedisResult<Vec<Subject>> {
+    let names: Vec<Vec<u8>> = client.query(redis::cmd("ZRANGE").arg(keys.grants_due()).arg(0).arg(-1)).await?;
+    Ok(names.iter().filter_map(|name| Subject::parse(name).ok()).collect())
+}
+
 /// Looks at a subject's grants later, because they can't be read now.
 ///
 /// # Errors
@@ -179,4 +189,20 @@ pub async fn postpone(Partition { client, keys }: &Partition, subject: &Subject,
     let mut command = redis::cmd("ZADD");
     command.arg(keys.grants_due()).arg("XX").arg(until.0).arg(subject.as_str());
     client.query(&command).await
+}
+
+/// Removes all grants of a subject, and returns their number. Repeatable.
+///
+/// # Errors
+///
+/// The error of Redis; the grants may be removed.
+pub async fn forget(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
+    let key = keys.grants(subject);
+    let names: Vec<Vec<u8>> = client.query(redis::cmd("HKEYS").arg(&key)).await?;
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("UNLINK").arg(&key).ignore();
+    // If this is not done, the worker finds no grants and does it.
+    pipeline.cmd("ZREM").arg(keys.grants_due()).arg(subject.as_str()).ignore();
+    let () = client.pipe(&pipeline).await?;
+    Ok(names.iter().filter(|name| name.starts_with(GRANT_PREFIX.as_bytes())).count() as u64)
 }

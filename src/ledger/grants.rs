@@ -1,195 +1,33 @@
 //! The grants of a subject: what each has paid for, and what they add to the limits. Pure.
 //!
-//! The grants of one metric and period share its usage. Usage is divided among them only when a grant is added, revoked
-//! or expires ([`GrantGroup::settle`]); between these moments the counter alone grows. A limit is raised by all units of
-//! active grants, and by the units that ended grants have paid for. So the limit changes only at these moments.
+//! Usage is divided among the grants of its metric and period only when a grant is added, revoked or expires; between
+//! these moments the counter alone grows. A limit is raised by all units of active grants, and by the units that ended
+//! grants have paid for. So it changes only at these moments. Read next: [`super::grant_group`], the division.
 
 use std::collections::BTreeMap;
 
 use redis::RedisResult;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::batch::MetricPeriod;
+use super::grant_group::{Grant, GrantGroup, GrantState, StoredGroup, kept_until};
 use super::read_totals::wrong_type;
-use super::totals::COUNTER_TTL_S;
 use crate::subjects::AddedUnits;
 use crate::subjects::added_units::ADDED_FIELD;
 use crate::subjects::record::SubjectField;
-use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 use crate::types::units::UNITS_MAX;
-use crate::types::{GrantId, LimitUnits, Metric, Period, Units, UnixMs};
+use crate::types::{GrantId, LimitUnits, Period, UnixMs};
 
 /// Maximum number of active grants of a subject and metric.
 pub const ACTIVE_MAX: usize = 32;
-/// Maximum number of grants of a metric and period that are listed. Of the oldest ones without units left only the sum
-/// of what they paid for is kept; their ids may then be used again.
-const LISTED_MAX: usize = 1_000;
-/// How long the grants of an ended period are kept: as long as its counter.
-const KEPT_AFTER_PERIOD_MS: i64 = COUNTER_TTL_S as i64 * 1_000;
-
 /// The field that changes with every change of the grants.
 pub const VERSION_FIELD: &str = "version";
-const GRANT_PREFIX: &str = "grant:";
+pub(super) const GRANT_PREFIX: &str = "grant:";
 const GROUP_PREFIX: &str = "group:";
-
-text_enum! {
-    /// Whether a grant still adds all of its units.
-    pub enum GrantState {
-        /// It adds all of its units.
-        Active = "active",
-        /// It adds the units that it had paid for when it expired.
-        Expired = "expired",
-        /// It adds the units that it had paid for when it was revoked.
-        Revoked = "revoked",
-    }
-}
-
-/// A grant. Also its JSON form in Redis.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
-    pub id: GrantId,
-    pub metric: Metric,
-    pub period: Period,
-    pub units: Units,
-    /// The units that it has paid for, at the last settlement.
-    pub spent: u64,
-    pub state: GrantState,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Rfc3339>,
-    /// When to send a notice that it expires soon; none if that was done or is not wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notice_at: Option<Rfc3339>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    pub added_at: Rfc3339,
-    /// When it expired or was revoked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<Rfc3339>,
-}
-
-impl Grant {
-    /// The units that are left; none after its end.
-    pub fn remaining(&self) -> u64 {
-        if self.state == GrantState::Active { self.units.get().saturating_sub(self.spent) } else { 0 }
-    }
-
-    /// Whether somebody asks for the same grant again.
-    fn has_content_of(&self, other: &Self) -> bool {
-        // A repetition in the next day or month asks for the same grant, which is given once.
-        let content = |grant: &Self| (grant.metric.clone(), grant.period.window(), grant.units, grant.expires_at);
-        content(self) == content(other) && self.note == other.note
-    }
-
-    /// The units that it adds to the limit.
-    fn added(&self) -> u64 {
-        if self.state == GrantState::Active { self.units.get() } else { self.spent }
-    }
-
-    fn end(&mut self, state: GrantState, at: UnixMs) {
-        (self.state, self.ended_at, self.notice_at) = (state, Some(Rfc3339(at)), None);
-    }
-}
-
-/// The grants of one metric and period.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GrantGroup {
-    /// The counter at the last settlement.
-    settled: u64,
-    /// What grants have paid for that are not listed any more.
-    paid: u64,
-    /// In the order in which they were added.
-    grants: Vec<Grant>,
-}
-
-/// The JSON form of a group in Redis; each of its grants has a field of its own.
-#[derive(Serialize, Deserialize)]
-struct StoredGroup {
-    settled: u64,
-    #[serde(default)]
-    paid: u64,
-}
-
-impl GrantGroup {
-    /// Divides the usage since the last settlement: among the active grants in the order of their expiry, those without
-    /// expiry last; what they can't pay for is paid by the limit of the plan. `base` is that limit, if it is known.
-    ///
-    /// Units that were given back by a credit are returned in the opposite order, and never to a grant that has ended.
-    fn settle(&mut self, total: u64, base: Option<LimitUnits>) {
-        let spent = self.spent();
-        if total >= self.settled {
-            self.take(total - self.settled);
-        } else {
-            let paid_by_limit = self.settled.saturating_sub(spent);
-            self.give_back((self.settled - total).saturating_sub(paid_by_limit));
-        }
-        self.settled = total;
-        // Usage above the limit waits for the next grant.
-        if let Some(base) = base {
-            self.take(total.saturating_sub(self.spent().saturating_add(base.get())));
-        }
-    }
-
-    fn spent(&self) -> u64 {
-        self.grants.iter().fold(self.paid, |sum, grant| sum.saturating_add(grant.spent))
-    }
-
-    fn take(&mut self, mut units: u64) {
-        for grant in self.active() {
-            let taken = grant.remaining().min(units);
-            grant.spent += taken;
-            units -= taken;
-        }
-    }
-
-    fn give_back(&mut self, mut units: u64) {
-        for grant in self.active().into_iter().rev() {
-            let given = grant.spent.min(units);
-            grant.spent -= given;
-            units -= given;
-        }
-    }
-
-    /// The active grants in the order in which they pay.
-    fn active(&mut self) -> Vec<&mut Grant> {
-        let is_active = |grant: &&mut Grant| grant.state == GrantState::Active;
-        let mut active: Vec<&mut Grant> = self.grants.iter_mut().filter(is_active).collect();
-        active.sort_by_key(|grant| grant.expires_at.map_or(i64::MAX, |at| at.0.0));
-        active
-    }
-
-    fn added(&self) -> u64 {
-        self.grants.iter().fold(self.paid, |sum, grant| sum.saturating_add(grant.added()))
-    }
-
-    /// Keeps only the sum of the oldest grants without units left.
-    fn shorten(&mut self) {
-        let mut surplus = self.grants.len().saturating_sub(LISTED_MAX);
-        let paid = &mut self.paid;
-        self.grants.retain(|grant| {
-            let goes = surplus > 0 && grant.remaining() == 0;
-            if goes {
-                (surplus, *paid) = (surplus - 1, paid.saturating_add(grant.spent));
-            }
-            !goes
-        });
-    }
-
-    /// When something of this group is due next.
-    fn due(&self, period: Period) -> Option<UnixMs> {
-        let active = self.grants.iter().filter(|grant| grant.state == GrantState::Active);
-        let times = active.flat_map(|grant| [grant.expires_at, grant.notice_at]).flatten().map(|at| at.0);
-        times.chain(kept_until(period)).min()
-    }
-}
 
 pub(super) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain strings and numbers serialise")
-}
-
-/// When the grants of a period are removed; never those of a total.
-fn kept_until(period: Period) -> Option<UnixMs> {
-    period.has_end().then(|| period.ends_everywhere().plus(KEPT_AFTER_PERIOD_MS))
 }
 
 /// Why a grant can't be added.
@@ -361,8 +199,8 @@ impl SubjectGrants {
         Some(grant.clone())
     }
 
-    /// Does what is due until `until`: ends expired grants, and removes those of periods that are long over. Returns the
-    /// grants of which a notice is due. `now` may be later, after nobody did it for a while.
+    /// Does what is due until `until`: ends expired grants, and removes those of periods that are long over. Returns
+    /// the grants of which a notice is due. `now` may be later, after nobody did it for a while.
     pub fn pass(&mut self, until: UnixMs, usage: &impl CurrentUsage, now: UnixMs) -> Vec<Grant> {
         let mut noticed = Vec::new();
         self.groups.retain(|of, _| kept_until(of.period).is_none_or(|end| end > until));
@@ -419,8 +257,9 @@ impl SubjectGrants {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::grant_group::LISTED_MAX;
     use super::*;
-    use crate::types::Window;
+    use crate::types::{Metric, Units, Window};
 
     /// A subject that has used these units, with this limit.
     struct Usage(u64, Option<u64>);

@@ -15,6 +15,7 @@ pub mod decision;
 pub mod dry_run;
 pub mod event_ids;
 pub mod forget;
+pub mod grant_group;
 pub mod grant_store;
 pub mod grants;
 pub mod history;

@@ -28,6 +28,8 @@ enum KeyPlacement {
     KeyOfSubject,
     /// A hash that names its subject, with its places in the sorted sets of deliveries.
     Delivery,
+    /// A sorted set whose members are subjects: the partition of each subject gets its member.
+    MemberOfSubject,
     /// Every partition gets the data of all source partitions.
     Shared,
     /// Every partition gets the data of the first source partition that has it.
@@ -45,7 +47,8 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "raised" => KeyPlacement::FieldEndsWithSubject,
         "alert" => KeyPlacement::Flag,
         // The time since which a contact fails: without it the period before disabling would start again.
-        "failing" | "subject_deliveries" | "children" => KeyPlacement::KeyOfSubject,
+        "failing" | "subject_deliveries" | "children" | "grants" => KeyPlacement::KeyOfSubject,
+        "grants_due" => KeyPlacement::MemberOfSubject,
         "delivery" => KeyPlacement::Delivery,
         // The digest of an event's id does not reveal its subject.
         "metrics" | "seen" | "history_metrics" => KeyPlacement::Shared,
@@ -122,6 +125,15 @@ impl<'a> Source<'a> {
                 let content = self.content(stored.key).await.map_err(&read)?;
                 let number = self.number_of(stored.name_in_key().as_bytes());
                 target.write_chunk(number, stored.chunk(self.keys_of(number), content)).await
+            }
+            KeyPlacement::MemberOfSubject => {
+                let Elements::Scores(members) = self.content(stored.key).await.map_err(&read)? else { return Ok(()) };
+                for (score, subject) in members {
+                    let number = self.number_of(&subject);
+                    let content = Elements::Scores(vec![(score, subject)]);
+                    target.write_chunk(number, stored.chunk(self.keys_of(number), content)).await?;
+                }
+                Ok(())
             }
             KeyPlacement::First => {
                 let content = self.content(stored.key).await.map_err(&read)?;

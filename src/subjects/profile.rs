@@ -195,8 +195,8 @@ impl Profile {
         self.judged
     }
 
-    /// The limits of this metric without grants, ascending by window: the subject's own, else the plan's. They are not mixed, so that
-    /// own limits can also remove a window of the plan.
+    /// The limits of this metric without grants, ascending by window: the subject's own, else the plan's. They are not
+    /// mixed, so that own limits can also remove a window of the plan.
     pub fn limits_of(&self, metric: &Metric) -> &[WindowLimit] {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)
     }

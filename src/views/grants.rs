@@ -4,8 +4,8 @@ use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::ledger::grant_group::{Grant, GrantState};
 use crate::ledger::grant_store::{self, UsageOf};
-use crate::ledger::grants::{Grant, GrantState};
 use crate::redis_client::Partition;
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::text_form::text_enum;

@@ -6,8 +6,9 @@ use crate::support::eventually::eventually;
 use crate::support::partition::Partition;
 use quotabell::actions::grants::{self, NewGrant};
 use quotabell::ledger::batch::MetricPeriod;
+use quotabell::ledger::grant_group::{Grant, GrantState};
 use quotabell::ledger::grant_store::{self, GrantChange, GrantReply};
-use quotabell::ledger::grants::{CurrentUsage, Grant, GrantState, SubjectGrants};
+use quotabell::ledger::grants::{CurrentUsage, SubjectGrants};
 use quotabell::redis_client::Partition as RedisPartition;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
@@ -142,7 +143,7 @@ async fn a_top_up_lets_alerts_be_raised_again() {
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
     let top_up = async |id: &str, units: u64| {
         let units = Units::new(units).expect("in range");
-        let id = id.parse().expect("legal");
+        let id = Some(id.parse().expect("legal"));
         let new =
             NewGrant { metric: Metric::default(), units, window: Window::Total, expires_at: None, id, note: None };
         grants::add(&redis(&partition), &plans, &subject, &new).await.expect("added")

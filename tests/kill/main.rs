@@ -6,6 +6,7 @@ mod support;
 mod api_check_kill;
 mod disabling_kill;
 mod erasure_kill;
+mod grants_kill;
 mod history_kill;
 mod kill;
 mod partitions_kill;

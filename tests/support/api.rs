@@ -204,6 +204,10 @@ impl Caller {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, &[], "").await
+    }
+
     /// Puts JSON.
     pub async fn put(&self, path: &str, body: &Value) -> Answer {
         self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await

@@ -15,6 +15,7 @@ use super::import_warnings::{self, NamedSubjects};
 use super::set::{self, ReplacedContactsArgs};
 use crate::actions::contact_spec::{ContactColumns, GeneratedSecret};
 use crate::actions::contacts::ContactActionError;
+use crate::actions::grants::{self, GrantError, NewGrant};
 use crate::actions::subject_change::{self, ContactsChange, MergedChange, SubjectChange};
 use crate::actions::subject_patch::SubjectPatch;
 use crate::cli::connect::{self, CliConnection};
@@ -58,7 +59,7 @@ fn help() -> String {
         "CSV has a header line; JSON Lines has one object per line. The fields of both: subject, plan, timezone, \
     billing_day, billing_month, limit:METRIC (such as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON \
         line may name \
-    `limits` as the HTTP API does.
+    `limits` and `grants` as the HTTP API does.
 Each line changes what it names, like `subject set`: an empty cell changes nothing, `none` removes the limits of a metric.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
     webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. The nth email_thresholds (as \
@@ -105,6 +106,7 @@ struct ImportSummary {
 struct CheckedLine {
     line: u64,
     change: SubjectChange,
+    grants: Vec<NewGrant>,
 }
 
 pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Result<()> {
@@ -140,6 +142,14 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Read>, ProgressBar)> {
     Ok((Box::new(bar.wrap_read(file)), bar))
 }
 
+/// Adds the grants of a line, which may be there already.
+async fn give(redis: &CliConnection, plans: &Plans, subject: &Subject, grants: &[NewGrant]) -> Result<(), GrantError> {
+    for grant in grants {
+        grants::add(redis.partitions.partition_of(subject), plans, subject, grant).await?;
+    }
+    Ok(())
+}
+
 struct Import<'a> {
     config: &'a Config,
     plans: Plans,
@@ -162,11 +172,11 @@ impl Import<'_> {
             let was_trimmed = row.as_ref().is_ok_and(|row| row.subject_was_trimmed);
             let checked = row.and_then(|row| self.check(row));
             let fault = match &checked {
-                Ok(change) => self.templates.fault(change.contacts.specs())?,
+                Ok((change, _)) => self.templates.fault(change.contacts.specs())?,
                 Err(_) => None,
             };
             match fault.map_or(checked, |fault| Err(fault.to_string())) {
-                Ok(change) => {
+                Ok((change, grants)) => {
                     let mut warnings = import_warnings::odd_subject(&change.subject, was_trimmed);
                     warnings.extend(self.named.add(&change.subject, number));
                     warnings.extend(limit_warnings(&change.settings.set));
@@ -177,7 +187,7 @@ impl Import<'_> {
                     if self.waiting.iter().any(|checked| checked.change.subject == change.subject) {
                         self.write_waiting().await?;
                     }
-                    self.waiting.push(CheckedLine { line: number, change });
+                    self.waiting.push(CheckedLine { line: number, change, grants });
                 }
                 Err(error) => self.report(number, error),
             }
@@ -199,17 +209,29 @@ impl Import<'_> {
         let (partition, contacts_max) = (redis.partitions.first(), self.config.subjects.contacts_max);
         let writes = waiting.iter().map(|line| subject_change::write(partition, contacts_max, &line.change));
         let (mut bad, mut failure) = (Vec::new(), Ok(()));
-        for (CheckedLine { line, change }, written) in waiting.iter().zip(join_all(writes).await) {
+        for (CheckedLine { line, change, grants }, written) in waiting.iter().zip(join_all(writes).await) {
             let subject = &change.subject;
             let why = match written {
                 Ok(MergedChange { generated, report, .. }) => {
+                    let secrets = generated.into_iter();
+                    let secrets = secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated });
+                    self.summary.webhook_secrets.extend(secrets);
+                    match give(redis, &self.plans, subject, grants).await {
+                        Ok(()) => {}
+                        Err(GrantError::Redis { source, .. }) => {
+                            let what = format!("write line {line}, subject {subject}");
+                            failure = failure.and(redis.explained(what, Err(source)));
+                            continue;
+                        }
+                        Err(error) => {
+                            bad.push((*line, format!("subject {subject}: grants: {error}")));
+                            continue;
+                        }
+                    }
                     if let Some(warning) = set::unreadable_line(&report) {
                         self.bar.suspend(|| say(format_args!("line {line}: {warning}")));
                     }
                     self.summary.imported += 1;
-                    let secrets = generated.into_iter();
-                    let secrets = secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated });
-                    self.summary.webhook_secrets.extend(secrets);
                     continue;
                 }
                 Err(ContactActionError::Edit(EditContactsError::Redis(error))) => match error_kind(&error) {
@@ -228,7 +250,10 @@ impl Import<'_> {
         self.print_secrets().and(failure)
     }
 
-    fn check(&self, ImportRow { settings, contacts, .. }: ImportRow) -> Result<SubjectChange, String> {
+    fn check(
+        &self,
+        ImportRow { settings, contacts, grants, .. }: ImportRow,
+    ) -> Result<(SubjectChange, Vec<NewGrant>), String> {
         let mut patch = SubjectPatch::default();
         let (subject, settings): (Vec<_>, Vec<_>) = settings.into_iter().partition(|(name, _)| name == SUBJECT);
         let (_, subject) = subject.into_iter().next().ok_or("no subject")?;
@@ -240,7 +265,10 @@ impl Import<'_> {
             return Err(TooManyContacts { contacts_max }.to_string());
         }
         let change = SubjectChange { subject, settings: patch.checked(&self.plans)?, contacts };
-        if change.is_empty() { Err(format!("nothing to set for {}", change.subject)) } else { Ok(change) }
+        if change.is_empty() && grants.is_empty() {
+            return Err(format!("nothing to set for {}", change.subject));
+        }
+        Ok((change, grants))
     }
 
     fn report(&mut self, line: u64, error: String) {

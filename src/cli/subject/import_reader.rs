@@ -7,6 +7,7 @@ use std::io::Read;
 use serde_json::Value;
 
 use crate::actions::contact_spec::ContactColumns;
+use crate::actions::grants::NewGrant;
 use crate::cli::contact_args::AddressArgs;
 use crate::subjects::record::LIMIT_PREFIX;
 use crate::types::text::{nearest, suggestion};
@@ -24,6 +25,9 @@ const FIELDS: [&str; 7] = [SUBJECT, "plan", "timezone", "billing_day", "billing_
 /// The limits of all metrics in one object, in JSON Lines alone. A cell holds those of one metric.
 const LIMITS: &str = "limits";
 
+/// The grants, in JSON Lines alone.
+const GRANTS: &str = "grants";
+
 /// The contacts as they are shown, in JSON Lines alone, where there are none: they are shown without their secrets.
 const CONTACTS: &str = "contacts";
 
@@ -33,6 +37,8 @@ pub struct ImportRow {
     /// By the name of the field; those of `limit:<metric>` as `600/hour 5000/day`, the thresholds as `80,100`.
     pub settings: BTreeMap<String, String>,
     pub contacts: ContactColumns,
+    /// Each has an id, so that a second import gives nothing again.
+    pub grants: Vec<NewGrant>,
     /// Whether spaces around the subject were left out.
     pub subject_was_trimmed: bool,
 }
@@ -130,9 +136,9 @@ fn are_known(names: &[Option<String>]) -> Result<(), String> {
 }
 
 fn known(name: &str, format: ImportFormat) -> Result<(), String> {
-    let limits = Some(LIMITS).filter(|_| format == ImportFormat::Jsonl);
+    let of_json = [LIMITS, GRANTS].into_iter().filter(|_| format == ImportFormat::Jsonl);
     let fields = FIELDS.into_iter().map(str::to_owned).chain(ContactColumns::names());
-    let fields: Vec<String> = fields.chain(limits.map(str::to_owned)).collect();
+    let fields: Vec<String> = fields.chain(of_json.map(str::to_owned)).collect();
     if fields.iter().any(|field| field == name) || name.starts_with(LIMIT_PREFIX) {
         return Ok(());
     }
@@ -176,6 +182,7 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
             _ if name == LIMITS => {
                 return Err(format!("{LIMITS} must be an object of limits by metric, as {{\"requests\": 5000}}"));
             }
+            value if name == GRANTS => row.grants = grants_of(value)?,
             value if name == CONTACTS => no_contacts(&value)?,
             Value::Array(items) if ContactColumns::has(&name) => {
                 items.into_iter().try_for_each(|item| row.set_cell(&name, text_of(&name, item)?))?;
@@ -184,6 +191,16 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
         }
     }
     Ok(row)
+}
+
+fn grants_of(value: Value) -> Result<Vec<NewGrant>, String> {
+    let grants: Option<Vec<NewGrant>> =
+        serde_json::from_value(value).map_err(|error| format!("{GRANTS} must be a list of grants: {error}"))?;
+    let grants = grants.unwrap_or_default();
+    match grants.iter().all(|grant| grant.id.is_some()) {
+        true => Ok(grants),
+        false => Err(format!("{GRANTS}: each needs an id, so that another import does not give it again")),
+    }
 }
 
 fn no_contacts(value: &Value) -> Result<(), String> {

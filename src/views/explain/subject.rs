@@ -93,10 +93,11 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         (_, None) => ("in total".to_owned(), "in total".to_owned()),
     };
     let Some(limit) = limit.and_then(Units::new) else {
-        return vec![format!(
-            "It has used {} of {metric} {span}; no limit holds, so nothing is alerted.",
-            pluralize(used, "unit", "units")
-        )];
+        let why = match window.limit {
+            Some(_) => "the limit is 0 until units are granted, so nothing is alerted and checks refuse",
+            None => "no limit holds, so nothing is alerted",
+        };
+        return vec![format!("It has used {} of {metric} {span}; {why}.", pluralize(used, "unit", "units"))];
     };
     let percent = window.used_percent.unwrap_or_default();
     let mut said = vec![format!(
@@ -104,6 +105,10 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         pluralize(limit.get(), "unit", "units"),
         resets_at.map(|end| format!(", which ends at {end}")).unwrap_or_default()
     )];
+    said.extend(window.granted.map(|granted| {
+        let added = pluralize(granted, "unit of that limit is", "units of that limit are");
+        format!("{added} granted: `quotabell grant list {}` shows what is left.", facts.usage.subject)
+    }));
     let mut in_order: Vec<&Alert> = alerts.iter().collect();
     in_order.sort_by_key(|alert| (alert.raised_at_ms, alert.threshold_units));
     for alert in in_order {

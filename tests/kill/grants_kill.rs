@@ -1,0 +1,273 @@
+//! Two real daemons that share eight partitions, repeatedly killed with SIGKILL while grants are added and expire at
+//! three levels. Afterwards each grant is there once, and has paid for exactly the usage that arrived before it
+//! expired. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quotabell::actions::grants::{self, NewGrant};
+use quotabell::ledger::grant_group::GrantState;
+use quotabell::ledger::grant_store;
+use quotabell::redis_client::Partitions;
+use quotabell::subjects::Plans;
+use quotabell::subjects::config::PlanConfig;
+use quotabell::types::timestamp::Rfc3339;
+use quotabell::types::{GrantId, Metric, Period, Separator, Subject, Units, UnixMs, Window, keys};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::streams::Streams;
+
+/// Number of kills.
+const KILLS: u32 = 40;
+/// Organizations, of one team with one key each.
+const ORGANIZATIONS: usize = 16;
+/// Grants of each level that expire during the run, one after the other.
+const EXPIRING: usize = 12;
+/// Between the expiry of one grant and that of the next one.
+const EXPIRY_STEP_MS: i64 = 700;
+
+/// A grant that was added before the first event.
+#[derive(Debug, Clone)]
+struct ExpectedGrant {
+    id: GrantId,
+    units: u64,
+    expires_at: Option<UnixMs>,
+    spent: u64,
+}
+
+/// A plain map of everything that was sent, in the order of the streams.
+#[derive(Debug, Default)]
+struct Expected {
+    grants: BTreeMap<Subject, Vec<ExpectedGrant>>,
+    used: BTreeMap<Subject, u64>,
+    events: u64,
+}
+
+impl Expected {
+    /// An event that arrived at this time: its units are taken from the grant that expires first.
+    fn count(&mut self, levels: impl IntoIterator<Item = Subject>, arrival: UnixMs, units: u64) {
+        self.events += 1;
+        for level in levels {
+            *self.used.entry(level.clone()).or_default() += units;
+            let mut left = units;
+            for grant in self.grants.get_mut(&level).into_iter().flatten() {
+                if grant.expires_at.is_none_or(|at| at > arrival) {
+                    let taken = left.min(grant.units - grant.spent);
+                    (grant.spent, left) = (grant.spent + taken, left - taken);
+                }
+            }
+        }
+    }
+}
+
+/// A crash between two steps of an expiry would lose units that a customer has bought, or give them twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
+    let seed =
+        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    eprintln!("QUOTABELL_TEST_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let server = RedisServer::start();
+    let streams = Streams::of_trees(&server.url(), 8).await;
+    let (partitions, plans) = (streams.partitions.clone(), plans());
+    let mut expected = give(&partitions, &plans, &mut random).await;
+
+    let at = |()| {
+        let setup = streams.daemon().env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":"0/total"}"#);
+        setup.env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()))
+    };
+    let setups: [DaemonSetup; 2] = [(); 2].map(at);
+    let mut daemons: Vec<Daemon> = setups.iter().map(DaemonSetup::spawn).collect();
+    let stop = CancellationToken::new();
+    let added = top_up(&partitions, &plans, &stop);
+    for _ in 0..KILLS {
+        for _ in 0..random.random_range(1..12) {
+            send(&partitions, &mut expected, &mut random).await;
+        }
+        for _ in 0..random.random_range(0..2500) {
+            let _: String = partitions.first().client.query(&redis::cmd("PING")).await.expect("redis answers");
+        }
+        let which = random.random_range(0..daemons.len());
+        daemons.remove(which).kill().await;
+        daemons.insert(which, setups[which].spawn());
+    }
+    stop.cancel();
+    let added = added.await.expect("all are added");
+    all_is_counted(&partitions, &expected).await;
+    all_are_over(&partitions).await;
+    for daemon in daemons {
+        daemon.drain().await;
+    }
+    compare(&partitions, &expected).await;
+    let of_top_ups = partitions.partition_of(&top_up_subject());
+    let grants = grant_store::read(of_top_ups, top_up_subject(), None).await.expect("read").grants;
+    assert_eq!(grants.all().len() as u64, added, "each id once");
+    assert_eq!(grants.added().of(&Metric::default(), total()), added);
+    eprintln!("{} events, {added} top-ups", expected.events);
+    assert!(expected.events > 1_000 && added > 20, "too little happened");
+}
+
+fn plans() -> Plans {
+    let limits = [(Metric::default(), "0/total".parse().expect("a limit"))].into();
+    let (thresholds, refuse_at, rate) = (Vec::new(), Default::default(), Default::default());
+    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, rate };
+    let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+    plans.by_level(slash(), &["free", "free", "free"].map(str::to_owned)).expect("there")
+}
+
+fn slash() -> Separator {
+    "/".parse().expect("a separator")
+}
+
+fn total() -> Period {
+    Period::parse("all").expect("a period")
+}
+
+fn subject(name: &str) -> Subject {
+    name.parse().expect("legal")
+}
+
+fn top_up_subject() -> Subject {
+    subject("topped up")
+}
+
+fn new(id: &str, units: u64, expires_at: Option<UnixMs>) -> NewGrant {
+    let (metric, units) = (Metric::default(), Units::new(units).expect("in range"));
+    let id = Some(id.parse().expect("legal"));
+    NewGrant { metric, units, window: Window::Total, expires_at: expires_at.map(Rfc3339), id, note: None }
+}
+
+/// Grants each level units that expire during the run, and units that do not.
+async fn give(partitions: &Partitions, plans: &Plans, random: &mut StdRng) -> Expected {
+    let mut expected = Expected::default();
+    let now = partitions.first().client.server_time().await.expect("it tells the time");
+    for number in 0..ORGANIZATIONS {
+        let names = [format!("org-{number}"), format!("org-{number}/team"), format!("org-{number}/team/key")];
+        for level in names.map(|name| subject(&name)) {
+            let mut grants = Vec::new();
+            for which in 0..=EXPIRING {
+                let step = 4_000 + EXPIRY_STEP_MS * which as i64 + random.random_range(0..300);
+                let expires_at = (which < EXPIRING).then(|| now.plus(step));
+                let units = random.random_range(1..60);
+                let grant = new(&format!("g{which}"), units, expires_at);
+                let partition = partitions.partition_of(&level);
+                let is_new = grants::add(partition, plans, &level, &grant).await.expect("added").is_new;
+                assert!(is_new, "{level} {which}");
+                let id = format!("g{which}").parse().expect("legal");
+                grants.push(ExpectedGrant { id, units, expires_at, spent: 0 });
+            }
+            expected.grants.insert(level, grants);
+        }
+    }
+    expected
+}
+
+/// Sends some events to one stream, and counts them by the time in their ids.
+async fn send(partitions: &Partitions, expected: &mut Expected, random: &mut StdRng) {
+    let mut pipeline = redis::pipe();
+    let mut sent = Vec::new();
+    for _ in 0..random.random_range(1..40) {
+        let organization = random.random_range(0..ORGANIZATIONS);
+        let depth = random.random_range(0..3);
+        let name = format!("org-{organization}{}", ["", "/team", "/team/key"][depth]);
+        let (subject, units) = (subject(&name), random.random_range(1..4_u64));
+        let stream = partitions.partition_of(&subject).keys.stream().to_owned();
+        pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(subject.as_str()).arg("units").arg(units);
+        sent.push((subject, units));
+    }
+    let ids: Vec<String> = partitions.first().client.pipe(&pipeline).await.expect("appended");
+    for (id, (subject, units)) in ids.iter().zip(sent) {
+        let ms = id.split('-').next().and_then(|ms| ms.parse().ok()).expect("a stream id");
+        let above = slash().ancestors(&subject);
+        expected.count(above.into_iter().chain([subject]), UnixMs(ms), units);
+    }
+}
+
+/// Adds grants of one unit to one subject until told to stop, each from two sides at once. Returns their number.
+fn top_up(partitions: &Partitions, plans: &Plans, stop: &CancellationToken) -> tokio::task::JoinHandle<u64> {
+    let (partitions, plans, stop) = (partitions.clone(), Arc::new(plans.clone()), stop.clone());
+    tokio::spawn(async move {
+        let (subject, mut added) = (top_up_subject(), 0);
+        let partition = partitions.partition_of(&subject);
+        while !stop.is_cancelled() {
+            let grant = new(&format!("t{added}"), 1, None);
+            let (one, other) = tokio::join!(
+                grants::add(partition, &plans, &subject, &grant),
+                grants::add(partition, &plans, &subject, &grant)
+            );
+            let new = [one, other].map(|answer| answer.expect("added").is_new);
+            assert_ne!(new[0], new[1], "given once");
+            let event = redis::cmd("XADD")
+                .arg(partition.keys.stream())
+                .arg("*")
+                .arg("subject")
+                .arg(subject.as_str())
+                .to_owned();
+            let _: String = partition.client.query(&event).await.expect("appended");
+            added += 1;
+            // At most 32 grants may be active, so each waits until the one before is spent.
+            eventually("the unit is counted", || async {
+                let key = partition.keys.usage(&Metric::default(), total(), keys::bucket(subject.as_str()));
+                let count: Option<u64> =
+                    partition.client.query(redis::cmd("HGET").arg(key).arg(subject.as_str())).await.expect("answered");
+                (count.unwrap_or(0) + 16 > added).then_some(())
+            })
+            .await;
+        }
+        added
+    })
+}
+
+async fn all_is_counted(partitions: &Partitions, expected: &Expected) {
+    eventually("everything is counted", || async {
+        for (subject, used) in &expected.used {
+            let partition = partitions.partition_of(subject);
+            let key = partition.keys.usage(&Metric::default(), total(), keys::bucket(subject.as_str()));
+            let count: Option<u64> =
+                partition.client.query(redis::cmd("HGET").arg(key).arg(subject.as_str())).await.expect("answered");
+            let count = count.unwrap_or(0);
+            assert!(count <= *used, "{subject} has {count}, sent were {used}");
+            if count < *used {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+}
+
+/// Waits until everything that was to expire is settled.
+async fn all_are_over(partitions: &Partitions) {
+    eventually("every grant that expires has expired", || async {
+        for partition in partitions.iter() {
+            if grant_store::due(partition).await.expect("answered").is_some() {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+}
+
+async fn compare(partitions: &Partitions, expected: &Expected) {
+    for (level, grants) in &expected.grants {
+        let stored = grant_store::read(partitions.partition_of(level), level.clone(), None).await.expect("read").grants;
+        let mut added = 0;
+        assert_eq!(stored.all().len(), grants.len(), "{level}");
+        for grant in grants {
+            let found = stored.find(&grant.id).expect("listed");
+            if grant.expires_at.is_some() {
+                // What has no expiry is settled at the next change.
+                assert_eq!((found.spent, found.state), (grant.spent, GrantState::Expired), "{level} {}", grant.id);
+                assert_eq!(found.ended_at.map(|at| at.0), grant.expires_at);
+            }
+            added += if grant.expires_at.is_some() { grant.spent } else { grant.units };
+        }
+        assert_eq!(stored.added().of(&Metric::default(), total()), added, "{level}");
+    }
+}
