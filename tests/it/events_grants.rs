@@ -13,7 +13,7 @@ use quotabell::redis_client::Partition as RedisPartition;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{GrantId, GrantNotice, LimitUnits, Metric, Period, Subject, Units, UnixMs, Window};
+use quotabell::types::{GrantId, GrantNotice, LimitUnits, Metric, Period, StreamId, Subject, Units, UnixMs, Window};
 
 fn total() -> Period {
     Period::parse("all").expect("a period")
@@ -220,4 +220,45 @@ async fn grants_that_cannot_be_read_stop_nobody() {
         partition.run(&["ZRANGE", &partition.keys.grants_due(), "0", "-1", "WITHSCORES"]).await;
     let names: Vec<&str> = due.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["bad", "good"], "that of `bad` comes again in a minute, that of `good` never");
+}
+
+/// A worker that has not heard of a grant yet must not count past its expiry.
+#[tokio::test]
+async fn no_worker_counts_past_an_expiry_that_it_does_not_know() {
+    let partition = Partition::with_worker().await;
+    for round in 0..5 {
+        let subject = format!("acme {round}");
+        partition.set(&subject, &["limit:requests", "0/total"]).await;
+        let now = partition.now().await;
+        give(&partition, &subject, [Grant { expires_at: Some(Rfc3339(now.plus(2))), ..grant("one", 10) }]).await;
+        partition.add_at_once(&[&["subject", &subject, "units", "3"]]).await;
+        let second =
+            eventually("the grant has expired", || async { (partition.now().await > now.plus(2)).then_some(()) });
+        second.await;
+        partition.add(&[(b"subject", subject.as_bytes()), (b"units", b"4")]).await;
+        partition.caught_up().await;
+        let (spent, state) = of(&spent(&partition, &subject).await, "one");
+        assert!(state == GrantState::Expired && spent <= 3, "{spent} {state}");
+    }
+}
+
+/// What was read before an event was counted, or before another worker committed, must not be written.
+#[tokio::test]
+async fn a_change_is_not_computed_from_an_old_count() {
+    let partition = Partition::with_worker().await;
+    partition.set("acme", &["limit:requests", "0/total"]).await;
+    give(&partition, "acme", [grant("one", 10)]).await;
+    let redis = redis(&partition);
+    let before = grant_store::read(&redis, "acme".parse().expect("legal"), None).await.expect("read");
+    let mut after = before.grants.clone();
+    after.revoke(&"one".parse().expect("legal"), &Nothing, UnixMs(1)).expect("there");
+    let write = async |checkpoint| {
+        let change = GrantChange { before: &before, after: &after, checkpoint, notices: &[] };
+        grant_store::write(&redis, change).await.expect("answered")
+    };
+    assert_eq!(write(Some(StreamId::ZERO)).await, GrantReply::Stale);
+    partition.add(&[(b"subject", b"acme")]).await;
+    partition.caught_up().await;
+    assert_eq!(write(None).await, GrantReply::Changed);
+    assert_eq!(of(&spent(&partition, "acme").await, "one"), (0, GrantState::Active));
 }
