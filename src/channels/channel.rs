@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
-    Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, OutcomeClass, Secret, Subject, UnixMs,
+    Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Locale, Outcome, OutcomeClass, Secret,
+    Subject, UnixMs,
 };
 
 /// A boxed future, so that channels of different types have the same signature.
@@ -163,6 +164,8 @@ pub struct Message<'a> {
 pub enum Content<'a> {
     /// An alert, and why it is sent.
     Alert(&'a Alert, AlertPurpose),
+    /// Units of a grant expire soon, and why it is sent.
+    GrantExpires(&'a GrantNotice, AlertPurpose),
     /// The question whether alerts are wanted.
     Verification(ConsentQuestion<'a>),
     /// Another contact of the subject is disabled.
@@ -171,10 +174,10 @@ pub enum Content<'a> {
     Digest(&'a DailyDigest),
 }
 
-/// Why a message about an alert is sent.
+/// Why a message about an alert or about a grant is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlertPurpose {
-    /// A threshold was reached.
+    /// Something happened to the quota of the contact's subject.
     Alert,
     /// A copy for a contact of the operator.
     Copy,
@@ -187,6 +190,7 @@ impl Content<'_> {
     pub fn id(&self) -> &str {
         match self {
             Self::Alert(alert, _) => alert.id.as_str(),
+            Self::GrantExpires(notice, _) => &notice.id,
             Self::Verification(question) => question.id,
             Self::ContactDisabled(notice) => &notice.id,
             Self::Digest(digest) => &digest.id,

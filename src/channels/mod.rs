@@ -12,6 +12,7 @@ mod connection_error;
 mod dns_answers;
 pub mod email;
 mod error;
+mod grant_text;
 mod hosts_file;
 pub mod invalid_contact;
 mod notice_text;

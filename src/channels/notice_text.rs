@@ -1,15 +1,16 @@
-//! The texts of notices: a disabled contact, and the operator's daily digest. Pure.
+//! The texts of notices: units that expire, a disabled contact, and the operator's daily digest. Pure.
 
 use std::sync::LazyLock;
 
 use minijinja::{Environment, Value, context};
 
 use super::channel::Content;
+use super::grant_text;
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use crate::contacts::Contact;
 use crate::types::text::printable;
-use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState};
+use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
 
 /// A text with its heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(super) struct NoticeText {
 /// The templates of notices for receivers, in English.
 static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templating::environment(&[
+        ("grant_expires_subject", include_str!("../../templates/grant_expires_subject.txt")),
+        ("grant_expires", include_str!("../../templates/grant_expires.txt")),
         ("disabled_subject", include_str!("../../templates/disabled_subject.txt")),
         ("disabled", include_str!("../../templates/disabled.txt")),
         ("digest_subject", include_str!("../../templates/digest_subject.txt")),
@@ -30,9 +33,10 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     ])
 });
 
-/// Renders a notice in English.
-pub(super) fn render(content: Content<'_>) -> NoticeText {
+/// Renders a notice in English. `now` is the time of sending.
+pub(super) fn render(content: Content<'_>, now: UnixMs) -> NoticeText {
     let (name, variables) = match content {
+        Content::GrantExpires(notice, purpose) => ("grant_expires", grant_text::variables(notice, purpose, now)),
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
         Content::Alert(..) | Content::Verification(_) => unreachable!("it is no notice"),
@@ -99,7 +103,7 @@ fn digest_variables(digest: &DailyDigest) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Channel, ContactId, DeliveryId, UnixMs};
+    use crate::types::{Channel, ContactId, DeliveryId};
 
     const AT: UnixMs = UnixMs(1_795_250_220_123);
 
@@ -109,7 +113,7 @@ mod tests {
         let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP <410>".to_owned(), at: AT };
         let (subject, id) = ("alice".parse().expect("legal"), ContactId::from_stored("main"));
         let to = (Channel::Webhook, "https://x.test/hook".to_owned());
-        let notice = render(Content::ContactDisabled(&DisabledNotice::new(&subject, &id, to, state)));
+        let notice = render(Content::ContactDisabled(&DisabledNotice::new(&subject, &id, to, state)), AT);
         assert_eq!(notice.heading, "alice: no more quota alerts to https://x.test/hook");
         let expected = "Quota alerts about alice are no longer sent to https://x.test/hook, because its receiver is gone.\n\n  \
              Contact  main (webhook)\n  Reason   HTTP <410>\n  Since    2026-11-21 08:37 UTC\n\n\
@@ -127,15 +131,18 @@ mod tests {
             error: "SMTP 550".to_owned(),
             at_ms: AT,
         };
-        let notice = render(Content::Digest(&DailyDigest {
-            id: "digest_1".to_owned(),
-            from_ms: AT,
-            until_ms: AT.plus(86_400_000),
-            dead: 3,
-            dead_first: vec![dead("alice"), dead("")],
-            waiting: 1,
-            waiting_first: vec!["bob".parse().expect("legal")],
-        }));
+        let notice = render(
+            Content::Digest(&DailyDigest {
+                id: "digest_1".to_owned(),
+                from_ms: AT,
+                until_ms: AT.plus(86_400_000),
+                dead: 3,
+                dead_first: vec![dead("alice"), dead("")],
+                waiting: 1,
+                waiting_first: vec!["bob".parse().expect("legal")],
+            }),
+            AT,
+        );
         assert_eq!(notice.heading, "quotabell: 3 dead deliveries, 1 alert without a contact");
         let expected = "From 2026-11-21 08:37 UTC to 2026-11-22 08:37 UTC:\n\n3 deliveries were given up.\n  \
              2026-11-21 08:37 UTC  alice  email: SMTP 550  delivery_6f1e\n  \

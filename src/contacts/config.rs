@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::Contact;
-use crate::types::Alert;
 use crate::types::daily::{DailyTime, DigestTime};
 
 /// Contacts for subjects without contacts of their own.
@@ -78,8 +77,8 @@ impl OperatorConfig {
 }
 
 impl OperatorContact {
-    /// Whether the contact gets alerts of this alert's plan.
-    pub fn takes_plan(&self, alert: &Alert) -> bool {
-        self.plans.is_empty() || self.plans.contains(&alert.plan)
+    /// Whether the contact gets alerts and notices under this plan.
+    pub fn takes_plan(&self, plan: &str) -> bool {
+        self.plans.is_empty() || self.plans.iter().any(|taken| taken == plan)
     }
 }

@@ -17,7 +17,7 @@ use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::subjects::mutes::mute_field;
 use crate::subjects::record::{LOCALE, SubjectField, parse_locale};
 use crate::subjects::{StoredLevels, SubjectMutes};
-use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs, meters};
+use crate::types::{ContactId, Keys, Locale, Metric, QuotaNotification, Subject, UnixMs, meters};
 
 /// Reads contacts of subjects; holds the fallback contacts.
 #[derive(Debug, Clone)]
@@ -140,39 +140,40 @@ impl ContactResolver {
         self.of_levels(stored.iter().map(level).collect())
     }
 
-    /// The contacts of the alert's subject, with the mutes that are in force at `now` and apply to this alert. A mute
-    /// that can't be read is ignored with a warning.
+    /// The contacts of the notification's subject, with the mutes that are in force at `now` and apply to this
+    /// notification. A mute that can't be read is ignored with a warning.
     pub async fn recipients_of(
         &self,
         client: &RedisClient,
-        alert: &Alert,
+        notification: QuotaNotification<'_>,
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
-        let stored = query_levels(client, &self.recipients_commands(alert)).await;
-        self.read_recipients(alert, stored, now)
+        let stored = query_levels(client, &self.recipients_commands(notification)).await;
+        self.read_recipients(notification, stored, now)
     }
 
     /// The queries of [`ContactResolver::recipients_of`], one for each level, for callers that send many at once.
-    pub fn recipients_commands(&self, alert: &Alert) -> Vec<Cmd> {
-        self.commands(&alert.subject, &mute_fields(alert))
+    pub fn recipients_commands(&self, notification: QuotaNotification<'_>) -> Vec<Cmd> {
+        self.commands(notification.subject(), &mute_fields(notification.metric()))
     }
 
     /// Interprets the replies to [`ContactResolver::recipients_commands`].
     pub fn read_recipients(
         &self,
-        alert: &Alert,
+        notification: QuotaNotification<'_>,
         stored: RedisResult<StoredRecipients>,
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
         let own = stored.as_ref().ok().and_then(|levels| levels.first()?.as_ref().ok());
         // Behind contacts and locale.
         let muted: Vec<Option<Vec<u8>>> = own.into_iter().flatten().skip(2).cloned().collect();
-        let muted = mute_fields(alert).into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
+        let (subject, fields) = (notification.subject(), mute_fields(notification.metric()));
+        let muted = fields.into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
         for error in unreadable {
-            tracing::warn!(subject = %alert.subject, %error, "a mute can't be read and mutes nothing");
+            tracing::warn!(%subject, %error, "a mute can't be read and mutes nothing");
         }
-        Ok((self.resolve(&alert.subject, stored)?, mutes))
+        Ok((self.resolve(subject, stored)?, mutes))
     }
 
     /// The contacts of many subjects in their order, with one request to each server.
@@ -306,9 +307,9 @@ pub type LevelReply = Vec<Option<Vec<u8>>>;
 /// The replies for a subject and the levels above it, in this order.
 pub type StoredRecipients = Vec<RedisResult<LevelReply>>;
 
-/// The fields of the mutes that apply to an alert: that of its subject, and that of its metric.
-fn mute_fields(alert: &Alert) -> [String; 2] {
-    [mute_field(None), mute_field(Some(&alert.metric))]
+/// The fields of the mutes that apply to a notification about this metric: that of its subject, and that of the metric.
+fn mute_fields(metric: &Metric) -> [String; 2] {
+    [mute_field(None), mute_field(Some(metric))]
 }
 
 /// The language of messages to a subject; `None` for the default one.

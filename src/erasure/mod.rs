@@ -17,7 +17,7 @@ use crate::ledger::children;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::ledger::grant_store;
 use crate::ledger::query;
-use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
+use crate::outbox::forget::{ForgottenDeliveries, forget_deliveries, forget_failures, forget_outbox_entries};
 use crate::outbox::forget_in_digests::forget_in_digests;
 use crate::outbox::subject_deliveries::deliveries_of;
 use crate::redis_client::{Partition, Partitions};
@@ -130,7 +130,7 @@ async fn erase(
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
     removed.grants = grant_store::forget(partition, subject).await?;
     removed.limiters = forget::limiters(partition, subject, &metrics).await?;
-    removed.undelivered_alerts = forget_alerts(partition, subject).await?;
+    removed.undelivered_alerts = forget_outbox_entries(partition, subject).await?;
     // The next pass finds deliveries that were created meanwhile.
     for _ in 0..PASSES_MAX {
         let found = deliveries_of(partition, Some(subject)).await?;

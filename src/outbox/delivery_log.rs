@@ -6,38 +6,40 @@ use tracing::field::display;
 use super::fan_out::{FanOutResult, SourceDisposition};
 use super::lease::LeasedDelivery;
 use super::settle::Settlement;
-use crate::types::{Alert, Channel, DeliveryState, Notification, ONCE_A_MINUTE, UnixMs, meters};
+use crate::types::{Channel, DeliveryState, Notification, ONCE_A_MINUTE, QuotaNotification, UnixMs, meters};
 
 /// The result of a fan-out: one event per delivery, and the metric.
-pub(super) fn fanned_out(alert: &Alert, result: &FanOutResult) {
-    let Alert { id, subject, .. } = alert;
+pub(super) fn fanned_out(notification: QuotaNotification<'_>, result: &FanOutResult) {
+    let subject = notification.subject();
+    let (alert, notice) = (notification.alert_id().map(display), notification.notice_id());
     for made in &result.made {
         counter!(meters::DELIVERIES_MADE, "channel" => made.channel.as_str()).increment(1);
         let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), result.waiting);
         if made.channel == Channel::None {
-            tracing::error!(name: ONCE_A_MINUTE, waiting, last_subject = %subject, last_alert = %id, "no contact is known: alerts wait until there is one");
+            tracing::error!(name: ONCE_A_MINUTE, waiting, last_subject = %subject, last_alert = alert, last_notice = notice, "no contact is known: alerts wait until there is one");
         } else {
-            tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
+            tracing::info!(%subject, alert, notice, %delivery, channel, "delivery made");
         }
     }
     if result.source == SourceDisposition::Consumed && result.wanted == 0 {
-        tracing::info!(%subject, alert = %id, "the alert is recorded and sent to nobody: no contact's filter accepts it");
+        tracing::info!(%subject, alert, notice, "the notification is sent to nobody: no contact's filter accepts it");
     }
     for reopened in &result.reopened {
         let (delivery, channel) = (&reopened.id, reopened.channel.as_str());
-        tracing::info!(%subject, alert = %id, %delivery, channel, "cancelled delivery is pending again: its contact is back");
+        tracing::info!(%subject, alert, notice, %delivery, channel, "cancelled delivery is pending again: its contact is back");
     }
 }
 
 /// A delivery was fanned out again.
-pub(super) fn fanned_out_again(leased: &LeasedDelivery, alert: &Alert, result: &FanOutResult) {
+pub(super) fn fanned_out_again(leased: &LeasedDelivery, notification: QuotaNotification<'_>, result: &FanOutResult) {
     if result.source == SourceDisposition::Cancelled {
         let LeasedDelivery { id, attempts, channel, .. } = leased;
         count_ended(*channel, DeliveryState::Cancelled);
-        tracing::info!(subject = %alert.subject, alert = %alert.id, delivery = %id, attempt = attempts, channel = channel.as_str(),
+        let (alert, notice) = (notification.alert_id().map(display), notification.notice_id());
+        tracing::info!(subject = %notification.subject(), alert, notice, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "delivery cancelled: the contacts changed");
     }
-    fanned_out(alert, result);
+    fanned_out(notification, result);
 }
 
 /// Counts a delivery that ended in this state.
@@ -49,6 +51,7 @@ pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
 pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
     let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
     let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
+    let notice = notification.notice_id();
     let (state, channel) = (settlement.state(), channel.as_str());
     let outcome = settlement.outcome();
     let status = outcome.and_then(|outcome| outcome.status);
@@ -59,25 +62,25 @@ pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, sett
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
             // JSON would show a u128 as text.
             let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(subject, alert, request, %delivery, attempt, channel, status, took_ms, "delivered");
+            tracing::info!(subject, alert, request, notice, %delivery, attempt, channel, status, took_ms, "delivered");
         }
         Settlement::Retry(_, wait) => {
-            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
+            tracing::warn!(subject, alert, request, notice, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
         }
         Settlement::Dead(_) | Settlement::Unsendable(_) => {
-            tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+            tracing::error!(subject, alert, request, notice, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
         }
         Settlement::ContactDisabled(_) => {
-            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
+            tracing::warn!(subject, alert, request, notice, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
         }
         Settlement::ExpiredAfter(_) => {
-            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
+            tracing::warn!(%subject, alert, request, notice, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
         }
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
-            tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease released");
+            tracing::debug!(subject, alert, request, notice, %delivery, attempt, channel, due_in = ?wait, "lease released");
         }
         Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled => {
-            tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
+            tracing::info!(subject, alert, request, notice, %delivery, attempt, channel, %state, "delivery ended without an attempt");
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::contacts::resolver::{ContactLookup, ContactsSource, ResolvedContacts}
 use crate::redis_client::ErrorKind;
 use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::subjects::SubjectMutes;
-use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, UnixMs, meters};
+use crate::types::{Channel, DeliveryState, DisabledState, Notification, QuotaNotification, meters};
 
 /// How long an outcome is kept after its lease ended if Redis stays unavailable or refuses the daemon. Longer than any
 /// failover or restart; then the task ends, and the delivery is attempted again.
@@ -54,8 +54,9 @@ enum Decision<'a> {
     Attempt(Contact, Option<ResolvedContacts>),
     /// No attempt: record this settlement.
     End(Settlement),
-    /// No attempt: fan out the alert to the current contacts. If this contact is disabled, first tell the others.
-    FanOut(&'a Alert, ResolvedContacts, Option<(Contact, DisabledState)>),
+    /// No attempt: fan out the notification to the current contacts. If this contact is disabled, first tell the
+    /// others.
+    FanOut(QuotaNotification<'a>, ResolvedContacts, Option<(Contact, DisabledState)>),
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
@@ -73,9 +74,9 @@ impl<N: Notifier> DeliveryWorker<N> {
                 drop(slot);
                 Some(settlement)
             }
-            Decision::FanOut(alert, contacts, disabled) => {
+            Decision::FanOut(notification, contacts, disabled) => {
                 drop(slot);
-                return self.fan_out_again(&leased, alert, contacts, disabled).await;
+                return self.fan_out_again(&leased, notification, contacts, disabled).await;
             }
         };
         if let Some(settlement) = settlement {
@@ -111,18 +112,8 @@ impl<N: Notifier> DeliveryWorker<N> {
     ) -> Result<LoadedRecipients<'a>, Settlement> {
         let OutboxContext { client, contacts, .. } = &self.shared.outbox;
         match &leased.notification {
-            Ok(Notification::Alert(alert)) => {
-                let stored = match read {
-                    Some(read) => read.get(client).await,
-                    None => None,
-                };
-                let recipients = match stored {
-                    Some(stored) => contacts.read_recipients(alert, stored, leased.clock.now()),
-                    None => contacts.recipients_of(client, alert, leased.clock.now()).await,
-                };
-                let (contacts, mutes) = recipients.map_err(|error| give_back(leased, &error))?;
-                Ok(LoadedRecipients::OfAlert(alert, contacts, mutes))
-            }
+            Ok(Notification::Alert(alert)) => self.load_quota(leased, alert.into(), read).await,
+            Ok(Notification::GrantExpires(notice)) => self.load_quota(leased, notice.into(), read).await,
             Ok(Notification::Verification(request)) => {
                 let contact = self.shared.consents.contact(request).await;
                 contact.map(LoadedRecipients::One).map_err(|error| give_back(leased, &error))
@@ -141,6 +132,22 @@ impl<N: Notifier> DeliveryWorker<N> {
                 Err(Settlement::Unsendable("the stored notification is unreadable".to_owned()))
             }
         }
+    }
+
+    /// The recipients of a notification about a quota, and the mutes of its subject.
+    async fn load_quota<'a>(
+        &self,
+        leased: &'a LeasedDelivery,
+        notification: QuotaNotification<'a>,
+        read: Option<LeasedRecipients>,
+    ) -> Result<LoadedRecipients<'a>, Settlement> {
+        let OutboxContext { client, contacts, .. } = &self.shared.outbox;
+        let recipients = match LeasedRecipients::get(read, client).await {
+            Some(stored) => contacts.read_recipients(notification, stored, leased.clock.now()),
+            None => contacts.recipients_of(client, notification, leased.clock.now()).await,
+        };
+        let (contacts, mutes) = recipients.map_err(|error| give_back(leased, &error))?;
+        Ok(LoadedRecipients::OfQuota(notification, contacts, mutes))
     }
 
     /// Makes one attempt. Returns what to record; `None` if nothing may be recorded, so that the lease ends by itself.
@@ -194,25 +201,25 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Fans the alert out to the current contacts, because the delivery's contact is gone or disabled, or there was
-    /// none.
+    /// Fans the notification out to the current contacts, because the delivery's contact is gone or disabled, or there
+    /// was none.
     async fn fan_out_again(
         &self,
         leased: &LeasedDelivery,
-        alert: &Alert,
+        quota: QuotaNotification<'_>,
         mut contacts: ResolvedContacts,
         disabled: Option<(Contact, DisabledState)>,
     ) {
         if let Some((contact, state)) = disabled {
-            let tell = || self.tell_of_disabled(leased, &alert.subject, &contact, &state);
+            let tell = || self.tell_of_disabled(leased, quota.subject(), &contact, &state);
             let Some(others) = self.retry_until_recorded(leased, tell).await else { return };
             contacts = others;
         }
         let outbox = &self.shared.outbox;
-        let recipients = Recipients::select(alert, &contacts, outbox.on_multiple);
-        let call = || self.settle_queue.fan_out(leased, alert, &recipients);
+        let recipients = Recipients::select(quota, &contacts, outbox.on_multiple);
+        let call = || self.settle_queue.fan_out(leased, &recipients);
         match self.retry_until_recorded(leased, call).await {
-            Some(FanOutReply::Done(result)) => delivery_log::fanned_out_again(leased, alert, &result),
+            Some(FanOutReply::Done(result)) => delivery_log::fanned_out_again(leased, quota, &result),
             // An earlier call may have succeeded without a reply. The steps below are then still missing.
             Some(_) => {
                 tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call succeeded")
@@ -222,7 +229,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         // Even if no delivery was created, the source has freed a place at its destination.
         outbox.new_deliveries.notify_one();
         if recipients.waits {
-            let subjects = std::slice::from_ref(&alert.subject);
+            let subjects = std::slice::from_ref(quota.subject());
             self.retry_until_recorded(leased, || wake_reachable(outbox, subjects)).await;
         }
     }
@@ -316,9 +323,9 @@ impl<N: Notifier> DeliveryWorker<N> {
 
 /// The possible recipients of a delivery.
 enum LoadedRecipients<'a> {
-    /// The contacts of the subject, and its mutes for the alert.
-    OfAlert(&'a Alert, ResolvedContacts, SubjectMutes),
-    /// The contacts of the subject of a notice.
+    /// The contacts of the subject, and its mutes for the notification.
+    OfQuota(QuotaNotification<'a>, ResolvedContacts, SubjectMutes),
+    /// The contacts of the subject of a notice that goes to one contact.
     OfNotice(ResolvedContacts),
     /// This contact, if it still exists.
     One(Option<Contact>),
@@ -338,30 +345,27 @@ fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Deci
             ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
             ContactLookup::NotUsable | ContactLookup::Disabled(_) => Decision::End(Settlement::Cancelled),
         },
-        LoadedRecipients::OfAlert(alert, contacts, mutes) => match choose_contact(leased, &contacts) {
-            ContactLookup::Found(contact) => match mutes.mute_of(&alert.metric) {
+        LoadedRecipients::OfQuota(quota, contacts, mutes) => match choose_contact(leased, &contacts) {
+            ContactLookup::Found(contact) => match mutes.mute_of(quota.metric()) {
                 Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
                 None => Decision::Attempt(contact, Some(contacts)),
             },
-            // A delivery that was only woken keeps waiting for a contact.
+            // It has waited for a contact until it expired. A delivery that was only woken keeps waiting.
             ContactLookup::NotUsable
-                if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
+                if leased.channel == Channel::None
+                    && contacts.readable.is_empty()
+                    && leased.clock.now() >= expires_at(quota) =>
             {
                 Decision::End(Settlement::Expired)
             }
-            ContactLookup::NotUsable => Decision::FanOut(alert, contacts, None),
+            ContactLookup::NotUsable => Decision::FanOut(quota, contacts, None),
             ContactLookup::Disabled(contact) => {
                 let disabled = contact.disabled.clone().map(|state| (contact, state));
-                Decision::FanOut(alert, contacts, disabled)
+                Decision::FanOut(quota, contacts, disabled)
             }
             ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
         },
     }
-}
-
-/// Whether an alert has waited for a contact until it expired.
-fn is_over(alert: &Alert, contacts: &ResolvedContacts, now: UnixMs) -> bool {
-    contacts.readable.is_empty() && now >= expires_at(alert)
 }
 
 /// The contact that this delivery may be attempted to; [`ContactLookup::NotUsable`] if there is none.

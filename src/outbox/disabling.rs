@@ -1,4 +1,4 @@
-//! Disables contacts: the mark, the notice to the others, and their alerts.
+//! Disables contacts: the mark, the notice to the others, and the alerts and other notifications that they take over.
 //!
 //! The order loses nothing at any interruption: first the contact is marked, then the others get the notice and the
 //! alert, and only then the delivery is settled. An unsettled delivery is leased again, finds its contact disabled, and
@@ -93,14 +93,14 @@ impl<N: Notifier> DeliveryWorker<N> {
         if is_enabled_again || is_delivered {
             return Some(settlement);
         }
-        if let Notification::Alert(alert) = notification {
-            let recipients = Recipients::select(alert, &others, self.shared.outbox.on_multiple);
+        if let Some(quota) = notification.quota() {
+            let recipients = Recipients::select(quota, &others, self.shared.outbox.on_multiple);
             let source = FanOutSource::StaysLeased { id: &leased.id, token: &leased.token };
-            let requests = [FanOutRequest { source, alert, json: &leased.json, recipients: &recipients }];
+            let requests = [FanOutRequest { source, notification: quota, json: &leased.json, recipients: &recipients }];
             let call = || fan_out(&self.shared.outbox.client, &self.shared.outbox.keys, &requests);
             let answers = self.retry_until_recorded(leased, call).await?;
             let [FanOutReply::Done(result)] = answers.as_slice() else { return None };
-            delivery_log::fanned_out(alert, result);
+            delivery_log::fanned_out(quota, result);
             self.shared.outbox.new_deliveries.notify_one();
         }
         Some(Settlement::ContactDisabled(outcome.clone()))

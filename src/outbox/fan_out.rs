@@ -1,4 +1,4 @@
-//! Alerts become one delivery per contact: the wrapper of `fan_out.lua`.
+//! Notifications of the outbox become one delivery per contact: the wrapper of `fan_out.lua`.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use super::{ENDED_DELIVERY_TTL, expires_at, schedule};
 use crate::channels::destination;
 use crate::redis_client::{RedisClient, Script};
 use crate::types::text_form::text_enum;
-use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, UnixMs};
+use crate::types::{Channel, ContactId, DeliveryId, Destination, Keys, QuotaNotification, UnixMs};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("fan_out.lua")));
 
@@ -61,7 +61,7 @@ pub struct FanOutResult {
     pub now: UnixMs,
     /// What happened to the source.
     pub source: SourceDisposition,
-    /// Number of wanted deliveries: none if no contact's filter accepts the alert.
+    /// Number of wanted deliveries: none if no contact's filter accepts the notification.
     pub wanted: usize,
     /// The created deliveries.
     pub made: Vec<WantedDelivery>,
@@ -85,10 +85,10 @@ text_enum! {
     }
 }
 
-/// A delivery that an alert should have.
+/// A delivery that a notification should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedDelivery {
-    /// Its id, always the same for this alert and contact.
+    /// Its id, always the same for this notification and contact.
     pub id: DeliveryId,
     /// Its channel; [`Channel::None`] without a contact.
     pub channel: Channel,
@@ -98,10 +98,10 @@ pub struct WantedDelivery {
     pub destination: Destination,
 }
 
-/// The deliveries that an alert should have: one per recipient, and possibly one that waits for a contact.
-pub fn wanted(alert: &Alert, recipients: &Recipients) -> Vec<WantedDelivery> {
+/// The deliveries that a notification should have: one per recipient, and possibly one that waits for a contact.
+fn wanted(notification: QuotaNotification<'_>, recipients: &Recipients) -> Vec<WantedDelivery> {
     let want = |channel, contact: ContactId, destination| WantedDelivery {
-        id: DeliveryId::derive(&alert.id, &contact),
+        id: DeliveryId::of_notification(notification.id(), &contact),
         channel,
         contact,
         destination,
@@ -112,24 +112,24 @@ pub fn wanted(alert: &Alert, recipients: &Recipients) -> Vec<WantedDelivery> {
     told.chain(waits).collect()
 }
 
-/// An alert to fan out.
+/// A notification to fan out.
 #[derive(Debug, Clone, Copy)]
 pub struct FanOutRequest<'a> {
     /// The source.
     pub source: FanOutSource<'a>,
-    /// The alert.
-    pub alert: &'a Alert,
-    /// Its JSON as written by the commit; each delivery contains it.
+    /// The notification.
+    pub notification: QuotaNotification<'a>,
+    /// Its JSON as written by the script that raised it; each delivery contains it.
     pub json: &'a [u8],
     /// The recipients.
     pub recipients: &'a Recipients,
 }
 
-/// Turns alerts into one delivery per recipient and consumes their sources, in one step. If the subject has no contact,
-/// one delivery of channel `none` waits until somebody wakes it, or until the alert expires.
+/// Turns notifications into one delivery per recipient and consumes their sources, in one step. If the subject has no
+/// contact, one delivery of channel `none` waits until somebody wakes it, or until the notification expires.
 ///
-/// A contact with a delivery of an alert gets no second one; a cancelled delivery is restored. Repeatable: the second
-/// call returns [`FanOutReply::Gone`] or [`FanOutReply::Stale`]. `fan_out.lua` explains why.
+/// A contact with a delivery of a notification gets no second one; a cancelled delivery is restored. Repeatable: the
+/// second call returns [`FanOutReply::Gone`] or [`FanOutReply::Stale`]. `fan_out.lua` explains why.
 ///
 /// # Errors
 ///
@@ -142,15 +142,15 @@ pub async fn fan_out(
     let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).key(keys.checkpoint());
     call = call.arg(ENDED_DELIVERY_TTL.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
-    for FanOutRequest { source, alert, json, recipients } in requests {
-        let (kind, id, token) = match source {
+    for FanOutRequest { source, notification, json, recipients } in requests {
+        let (from, id, token) = match source {
             FanOutSource::Outbox { entry } => ("outbox", *entry, ""),
             FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), *token),
             FanOutSource::StaysLeased { id, token } => ("kept", id.as_str(), *token),
         };
-        let wanted = wanted(alert, recipients);
-        call = call.arg(kind).arg(id).arg(token).arg(alert.id.as_str()).arg(*json).arg(alert.subject.as_str());
-        call = call.arg(expires_at(alert).0).arg(wanted.len());
+        let wanted = wanted(*notification, recipients);
+        call = call.arg(from).arg(id).arg(token).arg(notification.kind().as_str()).arg(notification.id()).arg(*json);
+        call = call.arg(notification.subject().as_str()).arg(expires_at(*notification).0).arg(wanted.len());
         for want in &wanted {
             call = call.arg(want.id.as_str()).arg(want.channel.as_str());
             call = call.arg(want.contact.as_str()).arg(want.destination.as_str());
@@ -158,15 +158,17 @@ pub async fn fan_out(
         wanted_of_each.push(wanted);
     }
     let of = || match requests {
-        [FanOutRequest { alert, .. }] => format!("alert {} of {}", alert.id, keys.stream()),
-        _ => format!("{} alerts of {}", requests.len(), keys.stream()),
+        [FanOutRequest { notification, .. }] => {
+            format!("{} {} of {}", notification.kind(), notification.id(), keys.stream())
+        }
+        _ => format!("{} notifications of {}", requests.len(), keys.stream()),
     };
     let reply: Vec<Value> = call.run(client).await.map_err(OutboxError::redis(Operation::FanOut, of()))?;
     let answers = answers_of(reply, wanted_of_each).map_err(OutboxError::redis(Operation::FanOut, of()))?;
     answers.ok_or_else(|| OutboxError::answer(Operation::FanOut, of(), "another number of answers, or other words"))
 }
 
-/// The script's replies for all alerts; `None` if the script and this wrapper do not match.
+/// The script's replies for all notifications; `None` if the script and this wrapper do not match.
 fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResult<Option<Vec<FanOutReply>>> {
     let mut reply = reply.into_iter();
     let (Some(now), Some(waiting)) = (reply.next(), reply.next()) else { return Ok(None) };

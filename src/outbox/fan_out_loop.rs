@@ -1,4 +1,4 @@
-//! The loop that empties the outbox: it turns each raised alert into deliveries.
+//! The loop that empties the outbox: it turns each raised notification into deliveries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use super::IDLE;
 use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
 use super::delivery_log;
+use super::entry;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
-use crate::types::{Alert, Subject};
+use crate::types::{Notification, QuotaNotification, Subject};
 
-/// Number of alerts per read.
+/// Number of entries per read.
 const READ_MAX: usize = 64;
 
 /// Approximate number of deliveries per call, which blocks the server for some milliseconds.
@@ -28,11 +29,7 @@ const DELIVERIES_AT_ONCE: usize = 200;
 /// Maximum number of unreadable entries that are remembered, so that each is logged once.
 const NAMED_MAX: usize = 1000;
 
-/// The field of an outbox entry with the notification: its name is the type, as in a delivery. Only alerts are fanned
-/// out.
-const ALERT: &[u8] = b"alert";
-
-/// Fans out the alerts of one partition.
+/// Fans out the notifications of one partition.
 #[derive(Debug)]
 pub struct FanOutLoop {
     outbox: OutboxContext,
@@ -47,8 +44,16 @@ pub struct FanOutLoop {
 /// An entry of the outbox.
 struct OutboxEntry {
     id: String,
-    /// The alert with its JSON.
-    alert: Result<(Alert, Vec<u8>), String>,
+    /// The notification with its JSON.
+    notification: Result<(Notification, Vec<u8>), String>,
+}
+
+impl OutboxEntry {
+    /// Its id, its notification and the JSON; `None` if it is unreadable.
+    fn raised(&self) -> Option<(&str, QuotaNotification<'_>, &[u8])> {
+        let (notification, json) = self.notification.as_ref().ok()?;
+        Some((&self.id, notification.quota()?, json))
+    }
 }
 
 impl FanOutLoop {
@@ -58,8 +63,8 @@ impl FanOutLoop {
         Self { outbox, new_alerts, named: HashSet::new(), unsure: HashSet::new(), counting }
     }
 
-    /// Fans alerts out until `stop`. Continues by itself when Redis is available again. Safe to cancel at any time:
-    /// unfinished alerts stay in the outbox. Several may run on one partition.
+    /// Fans notifications out until `stop`. Continues by itself when Redis is available again. Safe to cancel at any
+    /// time: unfinished entries stay in the outbox. Several may run on one partition.
     ///
     /// # Errors
     ///
@@ -113,33 +118,38 @@ impl FanOutLoop {
     }
 
     async fn fan_out(&mut self, entries: Vec<OutboxEntry>) -> Result<(), OutboxError> {
-        let mut alerts = Vec::with_capacity(entries.len());
-        for OutboxEntry { id, alert } in entries {
-            match alert {
-                Ok((alert, json)) => alerts.push((id, alert, json)),
-                Err(why) => self.name_unreadable(&id, &why),
+        for OutboxEntry { id, notification } in &entries {
+            if let Err(why) = notification {
+                self.name_unreadable(id, why);
             }
         }
+        let raised: Vec<(&str, QuotaNotification<'_>, &[u8])> =
+            entries.iter().filter_map(OutboxEntry::raised).collect();
         let OutboxContext { client, keys, contacts, on_multiple, new_deliveries } = &self.outbox;
-        let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert, _)| &alert.subject).collect();
+        let subjects: Vec<&Subject> = raised.iter().map(|(_, notification, _)| notification.subject()).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
-        let pairs = alerts.iter().zip(&contacts);
-        let recipients: Vec<Recipients> =
-            pairs.map(|((_, alert, _), contacts)| Recipients::select(alert, contacts, *on_multiple)).collect();
-        let mut requests = Vec::with_capacity(alerts.len());
-        for ((entry, alert, json), recipients) in alerts.iter().zip(&recipients) {
-            requests.push(FanOutRequest { source: FanOutSource::Outbox { entry }, alert, json, recipients });
+        let pairs = raised.iter().zip(&contacts);
+        let select = |((_, notification, _), contacts): (&(_, QuotaNotification<'_>, _), _)| {
+            Recipients::select(*notification, contacts, *on_multiple)
+        };
+        let recipients: Vec<Recipients> = pairs.map(select).collect();
+        let mut requests = Vec::with_capacity(raised.len());
+        for (&(entry, notification, json), recipients) in raised.iter().zip(&recipients) {
+            requests.push(FanOutRequest { source: FanOutSource::Outbox { entry }, notification, json, recipients });
         }
         let mut unusable = Vec::new();
         for requests in chunks(&requests) {
             // Recorded before the call: if the reply is lost, they may wait.
             let waiting = requests.iter().filter(|request| request.recipients.waits);
-            self.unsure.extend(waiting.map(|request| request.alert.subject.clone()));
+            self.unsure.extend(waiting.map(|request| request.notification.subject().clone()));
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
                 match answer {
-                    FanOutReply::Done(result) => delivery_log::fanned_out(request.alert, &result),
+                    FanOutReply::Done(result) => delivery_log::fanned_out(request.notification, &result),
                     FanOutReply::Gone | FanOutReply::Stale => {
-                        tracing::debug!(alert = %request.alert.id, "not fanned out again: another daemon did it, or an earlier call whose reply was lost");
+                        tracing::debug!(
+                            notification = request.notification.id(),
+                            "not fanned out again: another daemon did it, or an earlier call whose reply was lost"
+                        );
                     }
                     FanOutReply::WrongType => {
                         if let FanOutSource::Outbox { entry } = request.source {
@@ -169,7 +179,7 @@ impl FanOutLoop {
         command.arg(keys.outbox()).arg(from).arg(to).arg("COUNT").arg(READ_MAX);
         let entries: Vec<(String, Vec<Value>)> =
             client.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
-        Ok(entries.into_iter().map(|(id, fields)| OutboxEntry { id, alert: alert_of(fields) }).collect())
+        Ok(entries.into_iter().map(|(id, fields)| OutboxEntry { id, notification: notification_of(fields) }).collect())
     }
 
     /// Leaves the entry in place, because a later version may be able to read it. Logs it once; the outbox gauge shows
@@ -180,12 +190,13 @@ impl FanOutLoop {
         }
         if self.named.insert(entry.to_owned()) {
             let outbox = self.outbox.keys.outbox();
-            tracing::error!(outbox, entry, why, "outbox entry holds no readable alert and stays there");
+            tracing::error!(outbox, entry, why, "outbox entry holds no readable notification and stays there");
         }
     }
 }
 
-/// Splits the requests into parts of one call each. An alert with too many contacts for a part is a part of its own.
+/// Splits the requests into parts of one call each. A notification with too many contacts for a part is a part of its
+/// own.
 pub(super) fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator<Item = &'a [FanOutRequest<'b>]> {
     let mut left = DELIVERIES_AT_ONCE;
     requests.chunk_by(move |_, next| {
@@ -196,15 +207,15 @@ pub(super) fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator
     })
 }
 
-/// The alert of an entry and its JSON, from the entry's fields and values in turn.
-fn alert_of(fields: Vec<Value>) -> Result<(Alert, Vec<u8>), String> {
+/// The notification of an entry and its JSON, from the entry's fields and values in turn.
+fn notification_of(fields: Vec<Value>) -> Result<(Notification, Vec<u8>), String> {
     let mut fields = fields.into_iter();
     while let (Some(name), Some(value)) = (fields.next(), fields.next()) {
         if let (Value::BulkString(name), Value::BulkString(json)) = (name, value)
-            && name == ALERT
+            && let Some(parsed) = entry::parse_field(&name, &json)
         {
-            return serde_json::from_slice(&json).map(|alert| (alert, json)).map_err(|error| error.to_string());
+            return parsed.map(|notification| (notification, json)).map_err(|error| error.to_string());
         }
     }
-    Err("no field \"alert\"".to_owned())
+    Err("no field \"alert\" or \"grant_expires\"".to_owned())
 }

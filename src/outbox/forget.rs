@@ -1,19 +1,19 @@
-//! Erases a subject's alerts in the outbox and its deliveries (the wrapper of `forget.lua`).
+//! Erases a subject's notifications in the outbox and its deliveries (the wrapper of `forget.lua`).
 
 use std::sync::LazyLock;
 
 use redis::RedisResult;
 
-use super::schedule;
+use super::{entry, schedule};
 use crate::redis_client::{Partition, Script};
-use crate::types::{Alert, DeliveryId, Subject};
+use crate::types::{DeliveryId, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("forget.lua")));
 
 /// Maximum number of deliveries per call of the script.
 const DELIVERIES_AT_ONCE: usize = 500;
-/// Number of alerts per read.
-const ALERTS_AT_ONCE: usize = 1000;
+/// Number of entries per read.
+const ENTRIES_AT_ONCE: usize = 1000;
 
 /// Number of removed deliveries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,17 +24,18 @@ pub struct ForgottenDeliveries {
     pub pending: u64,
 }
 
-/// Removes the subject's alerts that are not fanned out yet. Repeatable.
+/// Removes the subject's notifications that are not fanned out yet. Repeatable.
 ///
 /// # Errors
 ///
-/// The error of Redis or of the connection; some alerts may already be removed.
-pub async fn forget_alerts(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
+/// The error of Redis or of the connection; some entries may already be removed.
+pub async fn forget_outbox_entries(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let is_of = |values: &[Vec<u8>]| {
-        let alert = values.get(1).and_then(|json| serde_json::from_slice::<Alert>(json).ok());
-        alert.is_some_and(|alert| alert.subject == *subject)
+        let [name, json] = values else { return false };
+        let notification = entry::parse_field(name, json).and_then(Result::ok);
+        notification.is_some_and(|notification| notification.subject() == Some(subject))
     };
-    client.remove_entries(&keys.outbox(), ALERTS_AT_ONCE, is_of).await
+    client.remove_entries(&keys.outbox(), ENTRIES_AT_ONCE, is_of).await
 }
 
 /// Removes the deliveries among `ids` that belong to the subject. Repeatable.

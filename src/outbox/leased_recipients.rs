@@ -1,4 +1,4 @@
-//! The stored recipients for all alerts of one lease call, read in one round trip.
+//! The stored recipients for all notifications about quotas of one lease call, read in one round trip.
 //!
 //! The first task that asks reads for all of them. The result is valid only for a moment: a follower that has waited
 //! longer reads for itself, so that a contact that was removed meanwhile gets nothing. Read next:
@@ -41,16 +41,16 @@ struct Replies {
 }
 
 impl LeasedRecipients {
-    /// Reads nothing yet. `None` for a delivery that is not about an alert.
+    /// Reads nothing yet. `None` for a delivery that is not about a quota.
     pub(super) fn of_each(contacts: &ContactResolver, leased: &[LeasedDelivery]) -> Vec<Option<Self>> {
         let (mut pipeline, mut positions) = (Pipeline::new(), Vec::with_capacity(leased.len()));
         pipeline.ignore_errors();
         for LeasedDelivery { notification, .. } in leased {
-            let Ok(Notification::Alert(alert)) = notification else {
+            let Some(quota) = notification.as_ref().ok().and_then(Notification::quota) else {
                 positions.push(None);
                 continue;
             };
-            let commands = contacts.recipients_commands(alert);
+            let commands = contacts.recipients_commands(quota);
             positions.push(Some(pipeline.len()..pipeline.len() + commands.len()));
             for command in commands {
                 pipeline.add_command(command);
@@ -61,16 +61,18 @@ impl LeasedRecipients {
         positions.into_iter().map(at).collect()
     }
 
-    /// The stored recipients of this delivery's alert; `None` if they were read too long ago.
-    pub(super) async fn get(&self, client: &RedisClient) -> Option<RedisResult<StoredRecipients>> {
-        let SharedRead { pipeline, replies } = &*self.shared;
+    /// The stored recipients of the notification of a delivery with this share; `None` without one, or if they were
+    /// read too long ago.
+    pub(super) async fn get(own: Option<Self>, client: &RedisClient) -> Option<RedisResult<StoredRecipients>> {
+        let Self { shared, position } = own?;
+        let SharedRead { pipeline, replies } = &*shared;
         let read = || async { Replies { asked: Instant::now(), stored: client.pipe(pipeline).await } };
         let Replies { asked, stored } = replies.get_or_init(read).await;
         if asked.elapsed() > FRESH {
             return None;
         }
         match stored {
-            Ok(stored) => stored.get(self.position.clone()).map(|own| Ok(own.to_vec())),
+            Ok(stored) => stored.get(position).map(|own| Ok(own.to_vec())),
             Err(error) => Some(Err(error.clone())),
         }
     }

@@ -31,6 +31,7 @@ pub mod digest;
 mod disabling;
 pub mod dispatcher;
 pub mod enqueue;
+mod entry;
 mod error;
 pub mod fan_out;
 pub mod fan_out_loop;
@@ -56,7 +57,7 @@ pub mod wake;
 
 use std::time::Duration;
 
-use crate::types::{Alert, UnixMs, Window};
+use crate::types::{QuotaNotification, UnixMs, Window};
 
 pub use action::{ActionReply, DeliveryAction, act};
 pub use config::{AlertsConfig, DeliveryConfig, MultiplePolicy, RetryConfig};
@@ -99,10 +100,15 @@ pub const fn expires_after_hours(window: Window) -> i64 {
     }
 }
 
-/// When an alert without an attempt expires.
-fn expires_at(alert: &Alert) -> UnixMs {
-    let ends = alert.resets_at.map_or_else(|| alert.period.ends_everywhere(), |end| end.0);
-    ends.plus(expires_after_hours(alert.window) * 3_600_000)
+/// When a notification without an attempt expires: a notice that units expire, with the units.
+fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
+    match notification {
+        QuotaNotification::Alert(alert) => {
+            let ends = alert.resets_at.map_or_else(|| alert.period.ends_everywhere(), |end| end.0);
+            ends.plus(expires_after_hours(alert.window) * 3_600_000)
+        }
+        QuotaNotification::GrantExpires(notice) => notice.expires_at.0,
+    }
 }
 
 /// Maximum sleep of a loop, because other processes can create work without being able to notify this one.

@@ -94,12 +94,16 @@ impl ChannelNotifier {
             Notification::Verification(asked) => return self.ask(request, asked).await,
             Notification::Alert(alert) if contact.id.is_of_operator() => Content::Alert(alert, AlertPurpose::Copy),
             Notification::Alert(alert) => Content::Alert(alert, AlertPurpose::Alert),
+            Notification::GrantExpires(notice) if contact.id.is_of_operator() => {
+                Content::GrantExpires(notice, AlertPurpose::Copy)
+            }
+            Notification::GrantExpires(notice) => Content::GrantExpires(notice, AlertPurpose::Alert),
             Notification::ContactDisabled(notice) => Content::ContactDisabled(notice),
             Notification::Digest(digest) => Content::Digest(digest),
         };
-        let link = match content {
-            Content::Alert(alert, AlertPurpose::Alert) if request.source == ContactsSource::Own => {
-                self.unsubscribe_url(&alert.subject, contact).await
+        let link = match request.notification.quota() {
+            Some(quota) if !contact.id.is_of_operator() && request.source == ContactsSource::Own => {
+                self.unsubscribe_url(quota.subject(), contact).await
             }
             _ => None,
         };
@@ -185,22 +189,19 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
     match request.notification {
         // Only the first attempt: a delivery that was attempted before, or is replayed later, was found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
-            let expired = request.first_attempt > super::expires_at(alert);
+            let expired = request.first_attempt > super::expires_at(alert.into());
             expired.then_some(Settlement::Expired)
         }
-        Notification::Alert(_) | Notification::ContactDisabled(_) | Notification::Digest(_) => None,
-        Notification::Verification(asked) => (request.now > asked.expires_at_ms).then_some(Settlement::Expired),
+        lasting => lasting.valid_until().filter(|until| request.now > *until).map(|_| Settlement::Expired),
     }
 }
 
-/// If the retry of a request for consent would come after the request's expiry, the delivery ends `expired` now, with
-/// the error of the attempt. It does not end dead, because a replay could not help.
+/// If the retry would come after the notification lost its meaning, the delivery ends `expired` now, with the error of
+/// the attempt. It does not end dead, because a replay could not help.
 fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
-    let Notification::Verification(asked) = request.notification else { return settlement };
+    let Some(until) = request.notification.valid_until() else { return settlement };
     match settlement {
-        Settlement::Retry(outcome, wait) if request.now.after(wait) > asked.expires_at_ms => {
-            Settlement::ExpiredAfter(outcome)
-        }
+        Settlement::Retry(outcome, wait) if request.now.after(wait) > until => Settlement::ExpiredAfter(outcome),
         other => other,
     }
 }

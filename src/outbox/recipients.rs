@@ -1,27 +1,32 @@
-//! The recipients of an alert. Pure.
+//! The recipients of a notification. Pure.
 
 use super::config::MultiplePolicy;
 use crate::contacts::resolver::ResolvedContacts;
 use crate::contacts::{Contact, OperatorContact};
-use crate::types::{Alert, ContactFilter};
+use crate::types::{ContactFilter, QuotaNotification};
 
-/// The recipients of an alert.
+/// The recipients of a notification about a quota.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recipients {
     /// The contacts that get a delivery each.
     pub contacts: Vec<Contact>,
-    /// Whether the alert also waits for a contact, because the subject has none.
+    /// Whether the notification also waits for a contact, because the subject has none.
     pub waits: bool,
 }
 
 impl Recipients {
-    /// The contacts whose filters accept this alert: the subject's own or the fallback, and the operator's contacts
-    /// that request copies.
+    /// The contacts whose filters accept this notification: the subject's own or the fallback, and the operator's
+    /// contacts that request copies.
     ///
     /// If only disabled contacts would get it, it goes to the subject's other contacts regardless of their filters;
-    /// without any, to the operator's contacts that get notices. So a disabled contact silences no alert.
-    pub fn select(alert: &Alert, contacts: &ResolvedContacts, on_multiple: MultiplePolicy) -> Self {
-        let hears = |contact: &Contact| hears(&contact.filter, alert, on_multiple);
+    /// without any, to the operator's contacts that get notices. So a disabled contact silences nothing.
+    pub fn select<'a>(
+        notification: impl Into<QuotaNotification<'a>>,
+        contacts: &ResolvedContacts,
+        on_multiple: MultiplePolicy,
+    ) -> Self {
+        let notification = notification.into();
+        let hears = |contact: &Contact| hears(&contact.filter, notification, on_multiple);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;
         let mut told: Vec<Contact> = readable.iter().filter(|contact| hears(contact)).cloned().collect();
         let is_left_to_others = told.is_empty() && disabled.iter().any(hears);
@@ -29,17 +34,21 @@ impl Recipients {
             told.clone_from(readable);
         }
         let is_left_to_operator = is_left_to_others && told.is_empty();
-        let gets_copy =
-            |one: &&OperatorContact| one.takes_plan(alert) && hears(&one.contact) || is_left_to_operator && one.notices;
+        let gets_copy = |one: &&OperatorContact| {
+            one.takes_plan(notification.plan()) && hears(&one.contact) || is_left_to_operator && one.notices
+        };
         told.extend(operator.iter().filter(gets_copy).map(|one| one.contact.clone()));
         Self { contacts: told, waits: readable.is_empty() }
     }
 }
 
-/// Whether a contact with this filter gets this alert.
-fn hears(filter: &ContactFilter, alert: &Alert, on_multiple: MultiplePolicy) -> bool {
-    let hears_higher = || alert.higher_thresholds.iter().any(|higher| filter.takes_threshold(*higher));
-    filter.takes(alert) && (on_multiple == MultiplePolicy::Each || !hears_higher())
+/// Whether a contact with this filter gets this notification.
+fn hears(filter: &ContactFilter, notification: QuotaNotification<'_>, on_multiple: MultiplePolicy) -> bool {
+    let hears_higher = || match notification {
+        QuotaNotification::Alert(alert) => alert.higher_thresholds.iter().any(|higher| filter.takes_threshold(*higher)),
+        QuotaNotification::GrantExpires(_) => false,
+    };
+    filter.takes(notification) && (on_multiple == MultiplePolicy::Each || !hears_higher())
 }
 
 #[cfg(test)]
@@ -47,7 +56,8 @@ mod tests {
     use super::*;
     use crate::channels::Sample;
     use crate::contacts::resolver::ContactsSource;
-    use crate::types::{DisableReason, DisabledState, Percent, Threshold, UnixMs};
+    use crate::types::timestamp::Rfc3339;
+    use crate::types::{Alert, DisableReason, DisabledState, GrantNotice, Percent, Threshold, Units, UnixMs};
 
     fn percents(percents: &[u16]) -> Vec<Threshold> {
         percents.iter().filter_map(|percent| Percent::new(*percent)).map(Threshold::from).collect()
@@ -74,9 +84,34 @@ mod tests {
         Alert { higher_thresholds: percents(higher), ..Sample::example().alert(at, UnixMs(1)) }
     }
 
-    /// The local parts of the recipients' addresses, and whether the alert waits.
-    fn told(alert: &Alert, contacts: &ResolvedContacts, on_multiple: MultiplePolicy) -> (Vec<String>, bool) {
-        let Recipients { contacts, waits } = Recipients::select(alert, contacts, on_multiple);
+    /// A notice about the example's requests, under its plan.
+    fn grant_sample() -> GrantNotice {
+        let Alert { subject, metric, window, limit, used, plan, timezone, .. } = alert(80, &[]);
+        GrantNotice {
+            id: "grant_notice_1".to_owned(),
+            subject,
+            metric,
+            window,
+            grant: "g".parse().expect("legal"),
+            note: None,
+            units: Units::new(10).expect("legal"),
+            remaining: 1,
+            expires_at: Rfc3339(UnixMs(2)),
+            limit,
+            used,
+            plan,
+            timezone,
+            raised_at: Rfc3339(UnixMs(1)),
+        }
+    }
+
+    /// The local parts of the recipients' addresses, and whether the notification waits.
+    fn told<'a>(
+        notification: impl Into<QuotaNotification<'a>>,
+        contacts: &ResolvedContacts,
+        on_multiple: MultiplePolicy,
+    ) -> (Vec<String>, bool) {
+        let Recipients { contacts, waits } = Recipients::select(notification, contacts, on_multiple);
         let local = |contact: &Contact| contact.address().split('@').next().unwrap_or_default().to_owned();
         (contacts.iter().map(local).collect(), waits)
     }
@@ -120,6 +155,23 @@ mod tests {
         assert_eq!(told(&alert(50, &[80, 100]), &contacts, highest), names(&["first"], false));
         assert_eq!(told(&alert(80, &[100]), &contacts, highest), names(&["early"], false));
         assert_eq!(told(&alert(100, &[]), &contacts, highest), names(&["all"], false));
+    }
+
+    /// A contact that only hears of full quotas must hear of units that expire, and nobody must hear of another metric.
+    #[test]
+    fn a_notice_goes_to_the_contacts_of_its_metric_whatever_their_thresholds() {
+        let mut tokens = contact("tokens", &[]);
+        tokens.filter.metrics = vec!["tokens".parse().expect("legal")];
+        let contacts = ResolvedContacts {
+            readable: vec![contact("late", &[100]), tokens],
+            operator: vec![operator("ops", &[90], &["free"]), operator("pro", &[], &["pro"])].into(),
+            ..ResolvedContacts::default()
+        };
+        let notice = grant_sample();
+        for on_multiple in [MultiplePolicy::Each, MultiplePolicy::Highest] {
+            assert_eq!(told(&notice, &contacts, on_multiple), names(&["late", "ops"], false));
+        }
+        assert_eq!(told(&notice, &ResolvedContacts::default(), MultiplePolicy::Each), names(&[], true));
     }
 
     /// A disabled receiver must not silence the only alert of its kind.

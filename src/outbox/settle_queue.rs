@@ -11,7 +11,7 @@ use super::fan_out_loop::chunks;
 use super::lease::LeasedDelivery;
 use super::recipients::Recipients;
 use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
-use crate::types::Alert;
+use crate::types::Notification;
 
 /// Accepts settlements, and fan-outs of leased deliveries. Each caller gets its own reply.
 #[derive(Debug, Clone)]
@@ -43,7 +43,6 @@ enum QueuedCall {
 #[derive(Debug)]
 struct QueuedFanOut {
     leased: LeasedDelivery,
-    alert: Alert,
     recipients: Recipients,
 }
 
@@ -65,15 +64,13 @@ impl SettleQueue {
         self.call(|reply| QueuedCall::Settle(request, reply)).await
     }
 
-    /// Like [`fan_out`] for one leased delivery.
+    /// Like [`fan_out`] for one leased delivery, which must carry a notification about a quota.
     pub(super) async fn fan_out(
         &self,
         leased: &LeasedDelivery,
-        alert: &Alert,
         recipients: &Recipients,
     ) -> Result<FanOutReply, OutboxError> {
-        let (leased, alert, recipients) = (leased.clone(), alert.clone(), recipients.clone());
-        let queued = Box::new(QueuedFanOut { leased, alert, recipients });
+        let queued = Box::new(QueuedFanOut { leased: leased.clone(), recipients: recipients.clone() });
         self.call(|reply| QueuedCall::FanOut(queued, reply)).await
     }
 
@@ -150,8 +147,10 @@ impl Settler {
 
 impl QueuedFanOut {
     fn as_request(&self) -> FanOutRequest<'_> {
-        let Self { leased: LeasedDelivery { id, token, json, .. }, alert, recipients } = self;
-        FanOutRequest { source: FanOutSource::Delivery { id, token }, alert, json, recipients }
+        let Self { leased: LeasedDelivery { id, token, notification, json, .. }, recipients } = self;
+        let notification = notification.as_ref().ok().and_then(Notification::quota);
+        let notification = notification.expect("only notifications about quotas are fanned out");
+        FanOutRequest { source: FanOutSource::Delivery { id, token }, notification, json, recipients }
     }
 }
 

@@ -1,6 +1,6 @@
-//! Which alerts a contact receives.
+//! Which alerts and notices of a quota a contact receives.
 
-use super::{Alert, Metric, Threshold};
+use super::{Metric, QuotaNotification, Threshold};
 
 /// The word that means every threshold or metric.
 pub(crate) const ALL: &str = "all";
@@ -39,10 +39,15 @@ impl ContactFilter {
         self.thresholds.is_empty() || self.thresholds.contains(&threshold)
     }
 
-    /// Whether the filter accepts this alert.
-    pub fn takes(&self, alert: &Alert) -> bool {
-        let takes_metric = self.metrics.is_empty() || self.metrics.contains(&alert.metric);
-        takes_metric && self.takes_threshold(alert.threshold)
+    /// Whether the filter accepts this notification. A notice has no threshold, so only its metric counts.
+    pub fn takes<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> bool {
+        let notification = notification.into();
+        let takes_metric = self.metrics.is_empty() || self.metrics.contains(notification.metric());
+        takes_metric
+            && match notification {
+                QuotaNotification::Alert(alert) => self.takes_threshold(alert.threshold),
+                QuotaNotification::GrantExpires(_) => true,
+            }
     }
 
     /// `all`, or a text such as `80,used:5000 of requests, also below`.

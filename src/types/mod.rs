@@ -68,7 +68,7 @@ pub use metric::Metric;
 pub use mute::{Mute, MuteEnd, MuteError};
 pub use nonce::nonce;
 pub use notice::{DailyDigest, DeadDelivery, DisabledNotice};
-pub use notification::{Notification, NotificationKind, VerificationRequest};
+pub use notification::{Notification, NotificationKind, QuotaNotification, VerificationRequest};
 pub use outcome::{DISABLES_AFTER_MAX, Outcome, OutcomeClass};
 pub use partition::{PARTITIONS_MAX, PartitionNumber};
 pub use percent::Percent;

@@ -1,9 +1,11 @@
-//! Notifications: the content of deliveries.
+//! Notifications: the content of deliveries, and those among them that are about a quota.
 
 use serde::{Deserialize, Serialize};
 
 use super::text_form::text_enum;
-use super::{Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, Subject, UnixMs};
+use super::{
+    Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, Subject, UnixMs,
+};
 
 /// The content of a delivery.
 ///
@@ -14,6 +16,8 @@ use super::{Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, Disab
 pub enum Notification {
     /// A threshold was reached. Each contact of the subject gets one delivery.
     Alert(Alert),
+    /// Units of a grant expire soon. Each contact of the subject gets one delivery.
+    GrantExpires(GrantNotice),
     /// Asks one address for consent to receive alerts.
     Verification(VerificationRequest),
     /// Another contact of the subject was disabled.
@@ -27,6 +31,8 @@ text_enum! {
     pub enum NotificationKind {
         /// [`Notification::Alert`].
         Alert = "alert",
+        /// [`Notification::GrantExpires`].
+        GrantExpires = "grant_expires",
         /// [`Notification::Verification`].
         Verification = "verification",
         /// [`Notification::ContactDisabled`].
@@ -60,6 +66,7 @@ impl Notification {
     pub fn from_json(kind: NotificationKind, json: &[u8]) -> Result<Self, serde_json::Error> {
         match kind {
             NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),
+            NotificationKind::GrantExpires => serde_json::from_slice(json).map(Self::GrantExpires),
             NotificationKind::Verification => serde_json::from_slice(json).map(Self::Verification),
             NotificationKind::ContactDisabled => serde_json::from_slice(json).map(Self::ContactDisabled),
             NotificationKind::Digest => serde_json::from_slice(json).map(Self::Digest),
@@ -75,6 +82,7 @@ impl Notification {
     pub const fn kind(&self) -> NotificationKind {
         match self {
             Self::Alert(_) => NotificationKind::Alert,
+            Self::GrantExpires(_) => NotificationKind::GrantExpires,
             Self::Verification(_) => NotificationKind::Verification,
             Self::ContactDisabled(_) => NotificationKind::ContactDisabled,
             Self::Digest(_) => NotificationKind::Digest,
@@ -85,6 +93,7 @@ impl Notification {
     pub fn id(&self) -> &str {
         match self {
             Self::Alert(alert) => alert.id.as_str(),
+            Self::GrantExpires(notice) => &notice.id,
             Self::Verification(request) => &request.id,
             Self::ContactDisabled(notice) => &notice.id,
             Self::Digest(digest) => &digest.id,
@@ -95,7 +104,7 @@ impl Notification {
     pub const fn alert_id(&self) -> Option<&AlertId> {
         match self {
             Self::Alert(alert) => Some(&alert.id),
-            Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
+            Self::GrantExpires(_) | Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
 
@@ -103,7 +112,15 @@ impl Notification {
     pub fn request_id(&self) -> Option<&str> {
         match self {
             Self::Verification(request) => Some(&request.id),
-            Self::Alert(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
+            Self::Alert(_) | Self::GrantExpires(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
+        }
+    }
+
+    /// The id of the notice before units expire, if it is one.
+    pub fn notice_id(&self) -> Option<&str> {
+        match self {
+            Self::GrantExpires(notice) => Some(&notice.id),
+            Self::Alert(_) | Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
 
@@ -111,9 +128,28 @@ impl Notification {
     pub const fn subject(&self) -> Option<&Subject> {
         match self {
             Self::Alert(alert) => Some(&alert.subject),
+            Self::GrantExpires(notice) => Some(&notice.subject),
             Self::Verification(request) => Some(&request.subject),
             Self::ContactDisabled(notice) => Some(&notice.subject),
             Self::Digest(_) => None,
+        }
+    }
+
+    /// The notification about a quota; `None` for a notification of one contact only.
+    pub const fn quota(&self) -> Option<QuotaNotification<'_>> {
+        match self {
+            Self::Alert(alert) => Some(QuotaNotification::Alert(alert)),
+            Self::GrantExpires(notice) => Some(QuotaNotification::GrantExpires(notice)),
+            Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
+        }
+    }
+
+    /// When it loses its meaning, server time: no attempt starts after it. `None` for a notification that stays true.
+    pub const fn valid_until(&self) -> Option<UnixMs> {
+        match self {
+            Self::GrantExpires(notice) => Some(notice.expires_at.0),
+            Self::Verification(request) => Some(request.expires_at_ms),
+            Self::Alert(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
 
@@ -121,6 +157,7 @@ impl Notification {
     pub const fn happened_at(&self) -> UnixMs {
         match self {
             Self::Alert(alert) => alert.raised_at_ms,
+            Self::GrantExpires(notice) => notice.raised_at.0,
             Self::Verification(request) => request.requested_at_ms,
             Self::ContactDisabled(notice) => notice.state.at,
             Self::Digest(digest) => digest.until_ms,
@@ -130,6 +167,89 @@ impl Notification {
     /// The id of its delivery to this contact.
     pub fn delivery_to(&self, contact: &ContactId) -> DeliveryId {
         DeliveryId::of_notification(self.id(), contact)
+    }
+}
+
+/// A notification about a subject's quota.
+///
+/// A script raises it once and writes it to the outbox, in the field that its kind names. Fan-out creates a delivery
+/// for each contact of the subject whose filter accepts it. A new kind needs a variant here and in [`Notification`],
+/// and its texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaNotification<'a> {
+    /// A threshold was reached.
+    Alert(&'a Alert),
+    /// Units of a grant expire soon.
+    GrantExpires(&'a GrantNotice),
+}
+
+impl<'a> From<&'a Alert> for QuotaNotification<'a> {
+    fn from(alert: &'a Alert) -> Self {
+        Self::Alert(alert)
+    }
+}
+
+impl<'a> From<&'a GrantNotice> for QuotaNotification<'a> {
+    fn from(notice: &'a GrantNotice) -> Self {
+        Self::GrantExpires(notice)
+    }
+}
+
+impl<'a> QuotaNotification<'a> {
+    /// Its type.
+    pub const fn kind(self) -> NotificationKind {
+        match self {
+            Self::Alert(_) => NotificationKind::Alert,
+            Self::GrantExpires(_) => NotificationKind::GrantExpires,
+        }
+    }
+
+    /// Its id.
+    pub fn id(self) -> &'a str {
+        match self {
+            Self::Alert(alert) => alert.id.as_str(),
+            Self::GrantExpires(notice) => &notice.id,
+        }
+    }
+
+    /// The id of the alert, if it is one.
+    pub const fn alert_id(self) -> Option<&'a AlertId> {
+        match self {
+            Self::Alert(alert) => Some(&alert.id),
+            Self::GrantExpires(_) => None,
+        }
+    }
+
+    /// The id of the notice, if it is one.
+    pub fn notice_id(self) -> Option<&'a str> {
+        match self {
+            Self::Alert(_) => None,
+            Self::GrantExpires(notice) => Some(&notice.id),
+        }
+    }
+
+    /// The subject whose quota it is.
+    pub const fn subject(self) -> &'a Subject {
+        match self {
+            Self::Alert(alert) => &alert.subject,
+            Self::GrantExpires(notice) => &notice.subject,
+        }
+    }
+
+    /// The metric of the quota.
+    pub const fn metric(self) -> &'a Metric {
+        match self {
+            Self::Alert(alert) => &alert.metric,
+            Self::GrantExpires(notice) => &notice.metric,
+        }
+    }
+
+    /// The plan in force when it was raised.
+    pub fn plan(self) -> &'a str {
+        match self {
+            Self::Alert(alert) => &alert.plan,
+            Self::GrantExpires(notice) => &notice.plan,
+        }
     }
 }
 

@@ -176,7 +176,7 @@ async fn two_deliveries_of_an_alert_are_replaced_by_one() {
         .iter()
         .map(|LeasedDelivery { id, token, json, .. }| FanOutRequest {
             source: FanOutSource::Delivery { id, token },
-            alert: &alert,
+            notification: (&alert).into(),
             json,
             recipients: &recipients,
         })
@@ -201,7 +201,7 @@ async fn two_deliveries_of_an_alert_that_want_each_other_do_not_both_end() {
         .zip(&recipients)
         .map(|(LeasedDelivery { id, token, json, .. }, recipients)| FanOutRequest {
             source: FanOutSource::Delivery { id, token },
-            alert: &alert,
+            notification: (&alert).into(),
             json,
             recipients,
         })

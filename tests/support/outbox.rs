@@ -83,7 +83,7 @@ pub async fn fan_out(
 ) -> Result<FanOutReply, OutboxError> {
     let recipients = Recipients { contacts: contacts.to_vec(), waits: contacts.is_empty() };
     let json = serde_json::to_vec(alert).expect("JSON");
-    let requests = [FanOutRequest { source, alert, json: &json, recipients: &recipients }];
+    let requests = [FanOutRequest { source, notification: alert.into(), json: &json, recipients: &recipients }];
     let mut answers = quotabell::outbox::fan_out(client, keys, &requests).await?;
     Ok(answers.remove(0))
 }

@@ -13,11 +13,14 @@ use super::channel::{
     InvalidSetting, Message, PreviewRequest, ProbeResult, check_timeout, part, setting,
 };
 use super::error::ChannelError;
+use super::grant_text;
 use super::notice_text;
 use super::resolver::DnsConfig;
 use crate::contacts::Contact;
 use crate::types::duration::HumanDuration;
-use crate::types::{Channel, DISABLES_AFTER_MAX, DisabledNotice, Locale, Outcome, OutcomeClass, Rate, Secret, meters};
+use crate::types::{
+    Channel, DISABLES_AFTER_MAX, DisabledNotice, Locale, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters,
+};
 
 pub mod address;
 pub mod config;
@@ -68,7 +71,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         setting(
             "templates",
             "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
-             verify.html, disabled_subject.txt, disabled.txt and prefix.txt, also in folders named by a locale such as vi",
+             verify.html, disabled_subject.txt, disabled.txt, grant_expires_subject.txt, grant_expires.txt, \
+             grant_expires.html and prefix.txt, also in folders named by a locale such as vi",
         ),
         setting("ca_file", "the path of a PEM file of certificates"),
         setting(
@@ -88,6 +92,9 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("verify-html", "Its HTML part"),
         part("disabled-subject", "The subject line of the email about a disabled contact"),
         part("disabled-text", "Its text part"),
+        part("grant-expires-subject", "The subject line of the email before units of a grant expire"),
+        part("grant-expires-text", "Its text part"),
+        part("grant-expires-html", "Its HTML part"),
     ],
 };
 
@@ -145,27 +152,27 @@ impl EmailChannel {
 
     /// Renders with the operator's templates, or with the embedded ones if those fail. `None` for a challenge, which an
     /// email can't ask for.
-    fn render(&self, content: Content<'_>, locale: Option<&Locale>) -> Option<Rendered> {
-        let rendered = render_with(&self.templates, content, locale)?;
+    fn render(&self, content: Content<'_>, now: UnixMs, locale: Option<&Locale>) -> Option<Rendered> {
+        let rendered = render_with(&self.templates, content, now, locale)?;
         Some(rendered.unwrap_or_else(|error| {
             let id = content.id();
             counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Email.as_str()).increment(1);
             tracing::error!(notification = id, error = %error, "template failed, the embedded one is used instead");
             let locale = self.templates.files.used_for(locale);
-            let embedded = render_with(&self.embedded, content, Some(locale)).and_then(Result::ok);
+            let embedded = render_with(&self.embedded, content, now, Some(locale)).and_then(Result::ok);
             embedded.expect("the embedded templates render every notification")
         }))
     }
 
     pub(super) async fn send(&self, message: Message<'_>) -> Outcome {
         let Message { delivery, contact, content, unsubscribe, now, .. } = message;
-        let Some(Rendered { subject_line, text, html }) = self.render(content, contact.locale.as_ref()) else {
+        let Some(Rendered { subject_line, text, html }) = self.render(content, now, contact.locale.as_ref()) else {
             return Outcome::failed(OutcomeClass::Permanent, "a mail asks for a code, not for a challenge");
         };
         let (message_id, alert_id) = match content {
             Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
             Content::Verification(question) => (question.id, None),
-            Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
+            Content::GrantExpires(..) | Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
         };
         let mail = Mail {
             to: contact.address(),
@@ -193,14 +200,16 @@ impl EmailChannel {
     }
 }
 
-/// Renders an email; `None` for a challenge.
+/// Renders an email that is sent at `now`; `None` for a challenge.
 fn render_with(
     templates: &Templates,
     content: Content<'_>,
+    now: UnixMs,
     locale: Option<&Locale>,
 ) -> Option<Result<Rendered, ChannelError>> {
     match content {
         Content::Alert(alert, purpose) => Some(templates.render(alert, purpose, locale)),
+        Content::GrantExpires(notice, purpose) => Some(templates.render_grant_expires(notice, purpose, now, locale)),
         Content::Verification(ConsentQuestion { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
             let minutes = (lifetime.as_secs() / 60).max(1);
@@ -210,7 +219,7 @@ fn render_with(
         }
         Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
         Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(Rendered::from)),
-        Content::Digest(_) => Some(Ok(notice_text::render(content).into())),
+        Content::Digest(_) => Some(Ok(notice_text::render(content, now).into())),
     }
 }
 
@@ -243,5 +252,8 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
     let mails =
         [templates.render(alert, AlertPurpose::Alert, locale)?, templates.render_verification(question, locale)?];
     let texts = mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
-    Ok(texts.chain([disabled.heading, disabled.text]).collect())
+    let (grant, now) = (grant_text::sample_for(alert), alert.raised_at_ms);
+    let Rendered { subject_line, text, html } =
+        templates.render_grant_expires(&grant, AlertPurpose::Alert, now, locale)?;
+    Ok(texts.chain([disabled.heading, disabled.text, subject_line, text, html]).collect())
 }

@@ -34,6 +34,9 @@ shipped!(
     "verify.html",
     "disabled_subject.txt",
     "disabled.txt",
+    "grant_expires_subject.txt",
+    "grant_expires.txt",
+    "grant_expires.html",
     "prefix.txt"
 );
 

@@ -1,8 +1,9 @@
 //! Renders emails from templates, in the reader's language: subject line, plain text and HTML.
 //!
 //! The variables and filters of templates are documented at the top of `templates/alert.txt`, `templates/verify.txt`
-//! (the confirmation email) and `templates/disabled.txt` (the notice of a disabled contact), so that an operator need
-//! not read anything else. At start every template is rendered with samples, strictly, so that an error stops the start
+//! (the confirmation email), `templates/disabled.txt` (the notice of a disabled contact) and
+//! `templates/grant_expires.txt` (the notice before units of a grant expire), so that an operator need not read
+//! anything else. At start every template is rendered with samples, strictly, so that an error stops the start
 //! and not an alert. Files are read only while the templates are loaded. Read next: [`super::template_files`], which
 //! file belongs to which locale.
 
@@ -15,20 +16,23 @@ use serde::Serialize;
 use super::template_files::{NAMES, SETTING, TemplateFiles};
 use crate::channels::channel::AlertPurpose;
 use crate::channels::error::ChannelError;
+use crate::channels::grant_text;
 use crate::channels::notice_text::{self, NoticeText};
 use crate::channels::sample::{SAMPLE_AT, Sample};
 use crate::channels::templating::{self, entities, environment, variables};
 use crate::types::text::printable;
-use crate::types::{Alert, DisabledNotice, Locale, Percent};
+use crate::types::{Alert, DisabledNotice, GrantNotice, Locale, Percent, UnixMs};
 
 /// The templates of an alert: the prefix of the subject line of a copy or a test, and the three parts.
 const ALERT: [&str; 4] = ["prefix.txt", "subject.txt", "alert.txt", "alert.html"];
 const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
+const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
 const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
-const SHARED: [(&str, &str); 3] = [
+const SHARED: [(&str, &str); 4] = [
     ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
     ("shared/alert.html", include_str!("../../../templates/shared/alert.html")),
+    ("shared/grant_expires.html", include_str!("../../../templates/shared/grant_expires.html")),
     ("shared/verify.html", include_str!("../../../templates/shared/verify.html")),
 ];
 /// The variables with which the templates of the confirmation email are checked and previewed.
@@ -122,6 +126,9 @@ impl Templates {
         for link in [SAMPLE_VERIFICATION.link, None] {
             self.render_verification(VerifyVariables { link, ..SAMPLE_VERIFICATION }, Some(locale))?;
         }
+        for (notice, purpose, now) in grant_text::samples() {
+            self.render_grant_expires(&notice, purpose, now, Some(locale))?;
+        }
         notice_text::disabled_samples().try_for_each(|notice| self.render_disabled(&notice, Some(locale)).map(drop))
     }
 
@@ -155,6 +162,19 @@ impl Templates {
         let subject = printable(variables.subject);
         let variables = VerifyVariables { subject: &subject, ..variables };
         let [subject_line, text, html] = self.render_all(VERIFY, &Value::from(Serde(variables)), locale)?;
+        Ok(Rendered { subject_line: one_line(&subject_line), text, html })
+    }
+
+    /// Renders the email about a grant whose units expire soon, sent at `now`. Pure.
+    pub fn render_grant_expires(
+        &self,
+        notice: &GrantNotice,
+        purpose: AlertPurpose,
+        now: UnixMs,
+        locale: Option<&Locale>,
+    ) -> Result<Rendered, ChannelError> {
+        let variables = grant_text::variables(notice, purpose, now);
+        let [subject_line, text, html] = self.render_all(GRANT_EXPIRES, &variables, locale)?;
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
     }
 
@@ -212,6 +232,9 @@ fn sample_of(name: &str) -> Value {
     let percent = Percent::new(100).expect("a legal percentage");
     match name {
         _ if VERIFY.contains(&name) => Value::from(Serde(SAMPLE_VERIFICATION)),
+        _ if GRANT_EXPIRES.contains(&name) => {
+            grant_text::variables(&grant_text::sample(), AlertPurpose::Alert, SAMPLE_AT)
+        }
         _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
         _ => variables(&Sample::example().alert(percent, SAMPLE_AT), AlertPurpose::Alert, printable),
     }
@@ -357,7 +380,7 @@ mod tests {
     #[test]
     fn the_documented_variables_are_the_ones_that_exist() {
         let files = TemplateFiles::read(None, &Locale::english()).expect("they are embedded");
-        for name in ["alert.txt", "verify.txt", "disabled.txt"] {
+        for name in ["alert.txt", "verify.txt", "disabled.txt", "grant_expires.txt"] {
             let source = &files.source(&Locale::english(), name).text;
             let list = source.lines().skip_while(|line| !line.starts_with("Variables")).skip(1);
             let list = list.take_while(|line| !line.starts_with("Filters"));

@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
+use crate::types::alert::used_percent;
 use crate::types::text::is_control;
-use crate::types::{Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, Subject, UnixMs};
+use crate::types::{Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, Subject, UnixMs};
 
 /// The source of CloudEvents. Ids are unique across deployments, so all of them have the same source.
 const SOURCE: &str = "/quotabell";
@@ -32,6 +33,9 @@ impl<'a> Payload<'a> {
                 let is_test = purpose == AlertPurpose::Test;
                 let kind = if is_test { "quota.test" } else { "quota.threshold_reached" };
                 (kind, alert.raised_at_ms, alert_data(alert, purpose), Some(&alert.subject))
+            }
+            Content::GrantExpires(notice, purpose) => {
+                ("quota.grant_expires", notice.raised_at.0, grant_data(notice, purpose), Some(&notice.subject))
             }
             Content::Verification(question) => {
                 // A code is for people: a webhook is never asked for one.
@@ -66,8 +70,8 @@ pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
     let last = [("time", json(timestamp)), ("datacontenttype", json("application/json")), ("data", data)];
     let event = object(first.into_iter().chain(subject).chain(last));
     match content {
-        Content::Alert(..) | Content::Verification(_) => event,
-        // The members of notices are sorted, as receivers know them.
+        Content::Alert(..) | Content::GrantExpires(..) | Content::Verification(_) => event,
+        // The members of these notices are sorted, as receivers know them.
         Content::ContactDisabled(_) | Content::Digest(_) => {
             serde_json::from_str::<Value>(&event).expect("it was just written").to_string()
         }
@@ -91,10 +95,35 @@ fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
         ("timezone", json(&alert.timezone)),
         ("resets_at", json(alert.resets_at.map(|end| shortest(end.0)))),
     ];
-    // Only a copy, for a contact of the operator, is marked.
-    let copy = (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)));
     let largest = (!alert.largest.is_empty()).then(|| ("largest", json(&alert.largest)));
-    object(first.into_iter().chain(percent).chain(rest).chain(largest).chain(copy))
+    object(first.into_iter().chain(percent).chain(rest).chain(largest).chain(copy_mark(purpose)))
+}
+
+fn grant_data(notice: &GrantNotice, purpose: AlertPurpose) -> String {
+    let note = notice.note.as_ref().map(|note| ("note", json(note)));
+    let grant = [
+        ("id", json(notice.grant.as_str())),
+        ("units", json(notice.units.get())),
+        ("remaining", json(notice.remaining)),
+        ("expires_at", json(shortest(notice.expires_at.0))),
+    ];
+    let members = [
+        ("subject", json(&notice.subject)),
+        ("metric", json(notice.metric.as_str())),
+        ("window", json(notice.window.as_str())),
+        ("grant", object(grant.into_iter().chain(note))),
+        ("used", json(notice.used)),
+        ("limit", json(notice.limit)),
+        ("used_percent", json(used_percent(notice.used, notice.limit))),
+        ("plan", json(&notice.plan)),
+        ("timezone", json(&notice.timezone)),
+    ];
+    object(members.into_iter().chain(copy_mark(purpose)))
+}
+
+/// Only a copy, for a contact of the operator, is marked.
+fn copy_mark(purpose: AlertPurpose) -> Option<(&'static str, String)> {
+    (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)))
 }
 
 fn disabled_data(DisabledNotice { subject, contact, channel, address, state, .. }: &DisabledNotice) -> String {

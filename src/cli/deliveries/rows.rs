@@ -173,6 +173,15 @@ pub(super) fn print_detail(
             ("disabled", format!("{} at {}", disabled, disabled.at)),
         ]);
     }
+    if let Some(notice) = &detail.grant_notice {
+        pairs.extend([
+            ("notice", notice.id.clone()),
+            ("metric", notice.metric.to_string()),
+            ("grant", format!("{}: {} of {} left, {}", notice.grant, notice.remaining, notice.units, notice.window)),
+            ("expires", notice.expires_at.to_string()),
+            ("raised", notice.raised_at.to_string()),
+        ]);
+    }
     if let Some(alert) = &detail.alert {
         pairs.extend([
             ("metric", alert.metric.to_string()),
@@ -289,7 +298,7 @@ mod tests {
     /// A line that the terminal wraps is read as two lines.
     #[test]
     fn a_list_fits_eighty_columns() {
-        for kind in ["alert", "contact_disabled"] {
+        for kind in ["alert", "grant_expires", "contact_disabled"] {
             let subject = "a-customer-with-a-long-name";
             let row =
                 ["6f1ed002", "59m", kind, subject, "webhook", "cancelled", "100", "circuit", "receiver answered 503"];

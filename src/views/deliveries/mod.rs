@@ -26,8 +26,8 @@ use super::IdPrefix;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, AlertThreshold, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState,
-    Destination, DisabledNotice, DisabledState, Metric, NotificationKind, OutcomeClass, Percent, Period, Subject,
-    UnixMs, VerificationRequest,
+    Destination, DisabledNotice, DisabledState, GrantNotice, Metric, NotificationKind, OutcomeClass, Percent, Period,
+    QuotaNotification, Subject, UnixMs, VerificationRequest,
 };
 
 /// A delivery.
@@ -83,6 +83,9 @@ pub struct DeliveryDetailView {
     pub delivery: DeliveryView,
     /// The alert as it was raised; null if the delivery carries none.
     pub alert: Option<Alert>,
+    /// The notice before units of a grant expire, as it was raised; absent unless the delivery carries one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant_notice: Option<GrantNotice>,
     /// The request for consent; null if the delivery carries none.
     pub verification: Option<VerificationView>,
     /// The disabled contact; absent unless the delivery carries a notice of it.
@@ -139,6 +142,12 @@ impl From<DisabledNotice> for DisabledContactView {
 }
 
 impl DeliveryDetailView {
+    /// The alert or notice about the quota of its subject; `None` if the delivery carries none.
+    pub fn quota(&self) -> Option<QuotaNotification<'_>> {
+        let notice = self.grant_notice.as_ref().map(QuotaNotification::from);
+        self.alert.as_ref().map(QuotaNotification::from).or(notice)
+    }
+
     /// Whether it goes to a contact of its subject, including fallback contacts.
     pub fn is_to_own_contact(&self) -> bool {
         self.delivery.channel != Channel::None && !self.delivery.contact_id.is_of_operator()

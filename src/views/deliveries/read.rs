@@ -15,15 +15,15 @@ use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
 use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, Keys,
-    NotificationKind, UnixMs, VerificationRequest,
+    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, GrantNotice,
+    Keys, NotificationKind, UnixMs, VerificationRequest,
 };
 
 /// Number of deliveries that are read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     "type",
     "alert_id",
     "subject",
@@ -35,6 +35,7 @@ const FIELDS: [&str; 14] = [
     "contact_id",
     "ended_at_ms",
     "alert",
+    "grant_expires",
     "verification",
     "discarded_at_ms",
     "destination",
@@ -245,13 +246,14 @@ pub async fn read_detail(
         FIELDS.into_iter().filter_map(|name| hash.remove(name).map(|value| (name, value))).collect();
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
     let stored = StoredDelivery::from_fields(keys, id, fields, times.into_iter().next().unwrap_or_default());
-    let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
+    let Some(StoredDelivery { view, alert, grant_notice, verification }) = stored else { return Ok(None) };
     let notice = hash.get(NotificationKind::ContactDisabled.as_str());
     let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(json).ok());
     let number = |field| hash.get(field).and_then(|number: &String| number.parse::<i64>().ok());
     Ok(Some(DeliveryDetailView {
         delivery: view,
         alert,
+        grant_notice,
         verification: verification.map(VerificationView::from),
         disabled_contact: notice.map(DisabledContactView::from),
         contact: None,
@@ -276,6 +278,7 @@ struct DeliveryTimes {
 struct StoredDelivery {
     view: DeliveryView,
     alert: Option<Alert>,
+    grant_notice: Option<GrantNotice>,
     verification: Option<VerificationRequest>,
 }
 
@@ -290,6 +293,8 @@ impl StoredDelivery {
         let of_pending = |time: Option<i64>| time.filter(|_| state == DeliveryState::Pending).map(UnixMs).map(Rfc3339);
         let next_due = of_pending(times.due);
         let alert: Option<Alert> = take("alert").and_then(|json| serde_json::from_str(&json).ok());
+        let grant_notice: Option<GrantNotice> = take("grant_expires").and_then(|json| serde_json::from_str(&json).ok());
+        let of_notice = grant_notice.as_ref().map(|notice| &notice.metric);
         let verification = take("verification").and_then(|json| serde_json::from_str(&json).ok());
         let view = DeliveryView {
             id: id.clone(),
@@ -304,7 +309,7 @@ impl StoredDelivery {
             contact_id: ContactId::from_stored(&take("contact_id").unwrap_or_default()),
             destination: destination_of(take("destination").as_ref()),
             partition: keys.partition().get(),
-            metric: alert.as_ref().map(|alert| alert.metric.clone()),
+            metric: alert.as_ref().map(|alert| &alert.metric).or(of_notice).cloned(),
             threshold_percent: alert.as_ref().and_then(|alert| alert.threshold.percent()),
             threshold: alert.as_ref().map(|alert| alert.threshold.into()),
             period: alert.as_ref().map(|alert| alert.period),
@@ -314,7 +319,7 @@ impl StoredDelivery {
             next_probe: of_pending(times.next_probe),
             discarded_at: take("discarded_at_ms").and_then(time),
         };
-        Some(Self { view, alert, verification })
+        Some(Self { view, alert, grant_notice, verification })
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use super::content::{crossing, notice};
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use crate::contacts::resolver::ResolvedContacts;
 use crate::outbox::retry_policy::give_up_after;
 use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
-use crate::types::text::pluralize;
 use crate::types::{
-    Alert, Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Period, Rate, Threshold, UnixMs,
+    Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Period, QuotaNotification, Rate, UnixMs,
 };
 use crate::views::DeliveryDetailView;
-use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView, DisabledContactView};
+use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
@@ -65,62 +65,6 @@ pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<St
         _ => vec![end(facts)],
     });
     said
-}
-
-/// Number of sentences of [`crossing`].
-pub(super) const CROSSING: usize = 2;
-
-/// Explains why the alert was raised.
-pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
-    let Alert { id, subject, metric, window, period, threshold, threshold_units, limit, .. } = alert;
-    let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
-    [
-        format!(
-            "{subject} reached {} of {} of {metric} {}: the count went from {used_before} to {used}, and {} needed.",
-            threshold_name(*threshold),
-            pluralize(*limit, "unit", "units"),
-            match period.has_end() {
-                true => format!("in the {window} {period} ({timezone})"),
-                false => "in total".to_owned(),
-            },
-            pluralize(*threshold_units, "was", "were")
-        ),
-        format!(
-            "The commit of the entries {first_entry} to {last_entry} of {stream} raised alert {id} at {raised_at_ms}, under plan \
-             {plan}."
-        ),
-    ]
-}
-
-/// `80%`, `the threshold used:5000`.
-pub(super) fn threshold_name(threshold: Threshold) -> String {
-    match threshold {
-        Threshold::Percent(_) => threshold.label(),
-        Threshold::Used(_) | Threshold::Remaining(_) => format!("the threshold {threshold}"),
-    }
-}
-
-/// Explains contents other than an alert or a request for consent.
-fn notice(detail: &DeliveryDetailView) -> Option<String> {
-    match (detail.delivery.r#type, &detail.disabled_contact) {
-        (NotificationKind::ContactDisabled, Some(DisabledContactView { id, channel, address, disabled })) => {
-            Some(format!(
-                "It is no alert but a notice: contact {id} ({} {address}) of {} was disabled at {}, because {} ({}).",
-                channel.as_str(),
-                detail.delivery.subject,
-                disabled.at,
-                disabled.reason.sentence(),
-                disabled.detail
-            ))
-        }
-        (NotificationKind::ContactDisabled, None) => {
-            Some("It is no alert but a notice: a contact of the subject was disabled.".to_owned())
-        }
-        (NotificationKind::Digest, _) => {
-            Some("It is no alert but the operator's digest of a day: what did not reach anybody.".to_owned())
-        }
-        (NotificationKind::Alert | NotificationKind::Verification, _) => None,
-    }
 }
 
 fn fan_out(facts: &DeliveryFacts<'_>) -> String {
@@ -234,7 +178,7 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     let asks_consent = delivery.r#type == NotificationKind::Verification;
     if let Some(lost) = status.and_then(|status| lost_contact(status, delivery.r#type)) {
         said.push(lost.to_owned());
-    } else if let Some(muted) = facts.detail.alert.as_ref().and_then(|alert| facts.mutes.mute_of(&alert.metric)) {
+    } else if let Some(muted) = facts.detail.quota().and_then(|quota| facts.mutes.mute_of(quota.metric())) {
         said.push(format!("Now {muted}: at its next attempt it ends muted."));
     } else if !asks_consent && status == Some(DeliveryContactStatus::Muted) {
         said.push("At its next attempt it ends muted.".to_owned());
@@ -279,19 +223,23 @@ fn given_up(facts: &DeliveryFacts<'_>, due: UnixMs) -> Option<String> {
     if let Some(request) = &facts.detail.verification {
         return Some(format!("It expires when its next attempt would come after {}.", request.expires_at));
     }
+    let grant = facts.detail.grant_notice.as_ref();
+    let expires = grant.map_or_else(String::new, |notice| {
+        format!(" It expires when its next attempt would come after {}.", notice.expires_at)
+    });
     let after = |began: UnixMs, class| began.after(give_up_after(class, facts.give_up_after));
     let Some(first) = facts.first_attempt else {
         // Behind an open circuit, the time starts even without an attempt.
         facts.destination.as_ref()?.next_probe?;
         let until = after(due, OutcomeClass::Transient);
         return Some(format!(
-            "It is dead if the circuit is still open at {until}. The time in which no daemon sends does not count."
+            "It is dead if the circuit is still open at {until}. The time in which no daemon sends does not count.{expires}"
         ));
     };
     let (refused, failed) = (after(first, OutcomeClass::Rejected), after(first, OutcomeClass::Transient));
     Some(match refused == failed {
-        true => format!("It is dead when an attempt fails after {failed}."),
-        false => format!("It is dead when an attempt is refused after {refused}, or fails after {failed}."),
+        true => format!("It is dead when an attempt fails after {failed}.{expires}"),
+        false => format!("It is dead when an attempt is refused after {refused}, or fails after {failed}.{expires}"),
     })
 }
 
@@ -303,6 +251,9 @@ const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> 
         (_, NotificationKind::Verification | NotificationKind::Digest) => None,
         (Disabled | Removed | Unverified, NotificationKind::Alert) => Some(
             "At its next attempt nothing is sent there: the alert goes to the contacts that are there then, or waits for one.",
+        ),
+        (Disabled | Removed | Unverified, NotificationKind::GrantExpires) => Some(
+            "At its next attempt nothing is sent there: the notice goes to the contacts that are there then, or waits for one.",
         ),
         (Disabled | Removed | Unverified, NotificationKind::ContactDisabled) => {
             Some("At its next attempt it is cancelled.")
@@ -342,6 +293,10 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
     let delivery = &facts.detail.delivery;
     let ended = delivery.ended_at.map_or_else(|| "a time that is not known".to_owned(), |ended| ended.to_string());
     let why = delivery.last_error.as_deref();
+    let word = match facts.detail.quota() {
+        Some(QuotaNotification::GrantExpires(_)) => "notice",
+        Some(QuotaNotification::Alert(_)) | None => "alert",
+    };
     match delivery.state {
         DeliveryState::Delivered => format!("The other side took it at {ended}; nothing is left to do."),
         DeliveryState::Dead => {
@@ -362,6 +317,9 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
         DeliveryState::Expired if facts.detail.verification.is_some() => {
             format!("It expired at {ended}: nobody waited for it any more.")
         }
+        DeliveryState::Expired if facts.detail.grant_notice.is_some() => {
+            format!("It expired at {ended}: the units of the grant expired before the notice could be sent.")
+        }
         DeliveryState::Expired => {
             let hours = facts.detail.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));
             format!("It expired at {ended}: its period had been over for {hours} h before anybody could be told.")
@@ -375,14 +333,14 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
         DeliveryState::Cancelled if is_disabled(facts) => {
             let why = why.map_or_else(String::new, |why| format!(" ({why})"));
             format!(
-                "It was cancelled at {ended}, because its contact was disabled{why}. The alert went to the other contacts, or waits \
-                 for one."
+                "It was cancelled at {ended}, because its contact was disabled{why}. The {word} went to the other contacts, or \
+                 waits for one."
             )
         }
         DeliveryState::Cancelled => match why {
             Some(why) => format!("It was cancelled at {ended}: {why}."),
             None => format!(
-                "It was cancelled at {ended}: its contact was removed or changed. The contacts that are there got the alert."
+                "It was cancelled at {ended}: its contact was removed or changed. The contacts that are there got the {word}."
             ),
         },
         DeliveryState::Pending => String::new(),

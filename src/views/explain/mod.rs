@@ -3,6 +3,7 @@
 //! Reads stored data and changes nothing. The sentences are pure functions of the data.
 
 mod alert;
+mod content;
 mod daemons;
 mod delivery;
 mod subject;
@@ -202,8 +203,8 @@ impl Explainer {
         let client = &partition.client;
         let Some(detail) = deliveries::read_detail(partition, id).await? else { return Ok(None) };
         let shared = self.partition_facts(partition).await?;
-        let (contacts, mutes) = match (&detail.alert, detail.delivery.subject.parse()) {
-            (Some(alert), _) => self.contacts.recipients_of(client, alert, shared.now).await,
+        let (contacts, mutes) = match (detail.quota(), detail.delivery.subject.parse()) {
+            (Some(quota), _) => self.contacts.recipients_of(client, quota, shared.now).await,
             (None, Ok(subject)) if detail.is_to_own_contact() => {
                 self.contacts.contacts_of(client, &subject).await.map(|contacts| (contacts, SubjectMutes::default()))
             }
@@ -272,7 +273,7 @@ impl Explainer {
         let partition = self.partitions.partition_of(&raised.subject);
         let Partition { client, keys } = partition;
         let shared = self.partition_facts(partition).await?;
-        let recipients = self.contacts.recipients_of(client, &raised, shared.now).await;
+        let recipients = self.contacts.recipients_of(client, (&raised).into(), shared.now).await;
         let (contacts, mutes) = recipients.map_err(|error| error.source)?;
         let id = raised.id.to_string();
         let filter = DeliveryFilter {
@@ -280,14 +281,14 @@ impl Explainer {
             subject: Some(raised.subject.clone()),
             ..DeliveryFilter::default()
         };
-        let mut explanation = delivery::crossing(&raised, keys.stream()).to_vec();
+        let mut explanation = content::crossing(&raised, keys.stream()).to_vec();
         let mut details = Vec::new();
         for view in deliveries::list_all(partition, &filter, usize::MAX).await? {
             if let Some(detail) = deliveries::read_detail(partition, &view.id).await? {
                 let (sentences, detail) = self.sentences(&shared, &contacts, &mutes, detail, audience).await?;
                 // The crossing is only explained once.
                 explanation.extend(sentences.into_iter().skip(if detail.alert.is_some() {
-                    delivery::CROSSING
+                    content::CROSSING
                 } else {
                     0
                 }));

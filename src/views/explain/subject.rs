@@ -1,7 +1,8 @@
 //! Explains a subject: its usage, the distance to the next alert, and who would get it. Pure.
 
+use super::content::threshold_name;
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
-use super::delivery::{no_recipient_reason, paused, threshold_name};
+use super::delivery::{no_recipient_reason, paused};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::{LimitThreshold, thresholds_of};

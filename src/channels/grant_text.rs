@@ -1,0 +1,91 @@
+//! The variables of the texts about a grant whose units expire soon, and the samples that check their templates. Pure.
+
+use minijinja::{Value, context};
+
+use super::channel::AlertPurpose;
+use super::sample::{SAMPLE_AT, Sample};
+use super::templating::local;
+use crate::types::alert::used_percent;
+use crate::types::text::printable;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Alert, DeploymentId, GrantId, GrantNotice, Percent, Units, UnixMs, Window};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+/// The grants of samples expire at this time, 2026-11-29 00:00 in Berlin.
+const SAMPLE_EXPIRES_AT: UnixMs = UnixMs(1_795_906_800_000);
+/// The units of a sample grant, large enough to show a separator.
+const SAMPLE_UNITS: u64 = 1000;
+
+/// The variables of a template. They are documented in `templates/grant_expires.txt`. `now` is the time of sending: an
+/// email that waited for a contact must not promise days that have passed.
+pub(super) fn variables(notice: &GrantNotice, purpose: AlertPurpose, now: UnixMs) -> Value {
+    let left_ms = notice.expires_at.0.0.saturating_sub(now.0).max(0);
+    context! {
+        id => notice.id.as_str(),
+        subject => printable(notice.subject.as_str()),
+        metric => printable(notice.metric.as_str()),
+        window => notice.window.as_str(),
+        grant => notice.grant.as_str(),
+        note => notice.note.as_deref().map(printable).unwrap_or_default(),
+        units => notice.units.get(),
+        remaining => notice.remaining,
+        expires_at => local(notice.expires_at.0, &notice.timezone),
+        days_left => rounded(left_ms, DAY_MS),
+        hours_left => rounded(left_ms, HOUR_MS),
+        used => notice.used,
+        limit => notice.limit,
+        used_percent => used_percent(notice.used, notice.limit),
+        plan => printable(&notice.plan),
+        timezone => printable(&notice.timezone),
+        raised_at => local(notice.raised_at.0, &notice.timezone),
+        copy => purpose == AlertPurpose::Copy,
+    }
+}
+
+/// Rounds to the nearest whole unit.
+const fn rounded(ms: i64, unit_ms: i64) -> i64 {
+    ms.saturating_add(unit_ms / 2) / unit_ms
+}
+
+/// The sample for `preview`: prepaid units of the subject and metric of this alert.
+pub(super) fn sample_for(alert: &Alert) -> GrantNotice {
+    let Alert { subject, metric, limit, used, plan, timezone, .. } = alert.clone();
+    let grant: GrantId = "welcome-2026".parse().expect("a legal id");
+    GrantNotice {
+        id: GrantNotice::id_of(&DeploymentId::from_stored("sample"), &subject, &grant),
+        subject,
+        metric,
+        window: Window::Total,
+        grant,
+        note: Some("welcome pack".to_owned()),
+        units: Units::new(SAMPLE_UNITS).expect("legal units"),
+        remaining: 400,
+        expires_at: Rfc3339(SAMPLE_EXPIRES_AT),
+        limit,
+        used,
+        plan,
+        timezone,
+        raised_at: Rfc3339(SAMPLE_AT),
+    }
+}
+
+/// The sample with which errors of templates are explained.
+pub(super) fn sample() -> GrantNotice {
+    sample_for(&Sample::example().alert(Percent::new(80).expect("a legal percentage"), SAMPLE_AT))
+}
+
+/// A notice of each kind that a template can distinguish: every window, with and without a note, with one unit left,
+/// days and hours before the expiry, and each as a copy. Each with its time of sending.
+pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, AlertPurpose, UnixMs)> {
+    let notices = Window::ALL.into_iter().flat_map(|window| {
+        let notice = GrantNotice { window, ..sample() };
+        [notice.clone(), GrantNotice { note: None, remaining: 1, ..notice }]
+    });
+    notices.flat_map(|notice| {
+        let expires = notice.expires_at.0;
+        [SAMPLE_AT, expires.plus(-5 * HOUR_MS), expires].into_iter().flat_map(move |now| {
+            [AlertPurpose::Alert, AlertPurpose::Copy].map(|purpose| (notice.clone(), purpose, now))
+        })
+    })
+}

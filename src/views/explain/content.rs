@@ -1,0 +1,73 @@
+//! Explains what a delivery carries, and why that was raised. Pure.
+
+use crate::types::text::pluralize;
+use crate::types::{Alert, GrantNotice, NotificationKind, Threshold};
+use crate::views::DeliveryDetailView;
+use crate::views::deliveries::DisabledContactView;
+
+/// Number of sentences of [`crossing`].
+pub(super) const CROSSING: usize = 2;
+
+/// Explains why the alert was raised.
+pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
+    let Alert { id, subject, metric, window, period, threshold, threshold_units, limit, .. } = alert;
+    let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
+    [
+        format!(
+            "{subject} reached {} of {} of {metric} {}: the count went from {used_before} to {used}, and {} needed.",
+            threshold_name(*threshold),
+            pluralize(*limit, "unit", "units"),
+            match period.has_end() {
+                true => format!("in the {window} {period} ({timezone})"),
+                false => "in total".to_owned(),
+            },
+            pluralize(*threshold_units, "was", "were")
+        ),
+        format!(
+            "The commit of the entries {first_entry} to {last_entry} of {stream} raised alert {id} at {raised_at_ms}, under plan \
+             {plan}."
+        ),
+    ]
+}
+
+/// `80%`, `the threshold used:5000`.
+pub(super) fn threshold_name(threshold: Threshold) -> String {
+    match threshold {
+        Threshold::Percent(_) => threshold.label(),
+        Threshold::Used(_) | Threshold::Remaining(_) => format!("the threshold {threshold}"),
+    }
+}
+
+/// Explains contents other than an alert or a request for consent.
+pub(super) fn notice(detail: &DeliveryDetailView) -> Option<String> {
+    match (detail.delivery.r#type, &detail.disabled_contact) {
+        (NotificationKind::ContactDisabled, Some(DisabledContactView { id, channel, address, disabled })) => {
+            Some(format!(
+                "It is no alert but a notice: contact {id} ({} {address}) of {} was disabled at {}, because {} ({}).",
+                channel.as_str(),
+                detail.delivery.subject,
+                disabled.at,
+                disabled.reason.sentence(),
+                disabled.detail
+            ))
+        }
+        (NotificationKind::ContactDisabled, None) => {
+            Some("It is no alert but a notice: a contact of the subject was disabled.".to_owned())
+        }
+        (NotificationKind::GrantExpires, _) => detail.grant_notice.as_ref().map(expiring_grant),
+        (NotificationKind::Digest, _) => {
+            Some("It is no alert but the operator's digest of a day: what did not reach anybody.".to_owned())
+        }
+        (NotificationKind::Alert | NotificationKind::Verification, _) => None,
+    }
+}
+
+/// Explains why the notice before units of a grant expire was raised.
+fn expiring_grant(notice: &GrantNotice) -> String {
+    let GrantNotice { id, subject, metric, window, grant, units, remaining, expires_at, raised_at, .. } = notice;
+    format!(
+        "It is no alert but a notice: {remaining} of {} of grant {grant} of {subject} ({metric}, {window}) were left at \
+         {raised_at} and expire at {expires_at}. Its id is {id}.",
+        pluralize(units.get(), "unit", "units"),
+    )
+}
