@@ -6,6 +6,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 
 use super::channels_webhook::inside;
+use crate::support::grant_notices::grant_notice;
 use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::table::Table;
 use crate::support::webhook_receiver::{secret, verify_as};
@@ -18,7 +19,7 @@ use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use quotabell::types::{
     Alert, Channel, ContactId, DailyDigest, DeadDelivery, DeliveryId, DisableReason, DisabledNotice, DisabledState,
-    OutcomeClass, Percent, Secret, Subject, Threshold, UnixMs,
+    OutcomeClass, Percent, Secret, Subject, Threshold, UnixMs, Window,
 };
 
 const ROUTING_KEY: &str = "R0123456789abcdefghijklmnopqrstu";
@@ -132,6 +133,10 @@ fn every_body_is_written_as_before() {
             let question = ConsentQuestion { id: "verification_1", subject: &asked, proof: &proof };
             add("a question".to_owned(), Content::Verification(question));
         }
+        let mut notice = grant_notice(&subject("<@all> & *bob*"), SAMPLE_AT.plus(7 * 86_400_000));
+        add("units that expire".to_owned(), Content::GrantExpires(&notice, AlertPurpose::Alert));
+        (notice.note, notice.window) = (None, Window::Month);
+        add("units that expire, a copy".to_owned(), Content::GrantExpires(&notice, AlertPurpose::Copy));
         for reason in DisableReason::ALL {
             let state = DisabledState { reason, detail: "HTTP <410> & *more* \u{202e}".to_owned(), at: SAMPLE_AT };
             let to = (Channel::Webhook, "https://x.test/a_b?c=<d>".to_owned());

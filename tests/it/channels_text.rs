@@ -1,5 +1,6 @@
 //! Texts for people and receivers: emails and webhook bodies, as snapshots.
 
+use crate::support::grant_notices::grant_notice;
 use crate::support::table::Table;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
@@ -9,7 +10,9 @@ use quotabell::channels::{AlertPurpose, ChannelSettings, Content, DnsConfig, Pre
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, Threshold, UnixMs, WindowLimit};
+use quotabell::types::{
+    Alert, BillingDay, GrantNotice, Locale, Metric, Percent, Subject, Threshold, UnixMs, Window, WindowLimit,
+};
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
@@ -60,6 +63,36 @@ fn the_webhook_body_is_the_documented_one() {
     ];
     insta::assert_snapshot!("webhook", Table::from_iter(bodies));
     assert!(json.len() < 20_000, "Standard Webhooks asks for less than 20 kB");
+}
+
+/// Units are lost unless the reader understands how many, until when, and in the reader's language.
+#[test]
+fn emails_say_which_units_expire_and_when() {
+    let subject = Subject::parse("Ngọc & <Sons>".as_bytes()).expect("legal");
+    // 2026-12-05 00:00 in Berlin.
+    let notice = grant_notice(&subject, UnixMs(1_796_425_200_000));
+    let last = GrantNotice { remaining: 1, note: None, window: Window::Month, ..notice.clone() };
+    let expires = notice.expires_at.0;
+    let (week, hours, soon) = (expires.plus(-7 * 86_400_000), expires.plus(-5 * 3_600_000), expires.plus(-60_000));
+    let mut mails = Table::default();
+    for (locale, zone) in [("en", "Europe/Berlin"), ("vi", "Asia/Ho_Chi_Minh")] {
+        let of_locale = Locale::parse(locale).expect("a tag");
+        for (case, notice, purpose, now) in [
+            ("a week before", &notice, AlertPurpose::Alert, week),
+            ("hours before, one unit of a month, a copy", &last, AlertPurpose::Copy, hours),
+            ("a minute before", &notice, AlertPurpose::Alert, soon),
+        ] {
+            let notice = GrantNotice { timezone: zone.to_owned(), ..notice.clone() };
+            let mail = Templates::embedded().render_grant_expires(&notice, purpose, now, Some(&of_locale));
+            let Rendered { subject_line, text, html } = mail.expect("renders");
+            mails.add(format!("{locale}, {case}: subject"), subject_line);
+            mails.add(format!("{locale}, {case}: text"), text);
+            if case == "a week before" {
+                mails.add(format!("{locale}, {case}: html"), html);
+            }
+        }
+    }
+    insta::assert_snapshot!("grant_expires", mails);
 }
 
 /// A day whose end is not a whole second (none is known, but zones are data) keeps its fraction.

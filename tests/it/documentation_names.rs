@@ -13,6 +13,8 @@ use crate::support::api::Documented;
 use crate::support::contacts_api::ContactsApi;
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::eventually::eventually;
+use crate::support::grant_notices::grant_notice;
+use crate::support::outbox::{RESETS_AT, subject};
 use crate::support::webhook_receiver::{secret, verify};
 
 /// What stands behind the name of a file.
@@ -187,8 +189,10 @@ async fn every_json_example_has_the_members_of_a_real_message() {
     eventually("verified", || async { api.is_verified("alice", &id).await.then_some(()) }).await;
     api.use_units("alice", 80).await;
     let alert = verify(&receiver.next().await, &secret(9)).body;
+    api.outbox.raise_notice(&grant_notice(&subject("alice"), RESETS_AT)).await;
+    let notice = verify(&receiver.next().await, &secret(9)).body;
     api.daemon.drain().await;
-    let webhooks = [question, alert];
+    let webhooks = [question, alert, notice];
 
     let documented = Documented::read();
     let mut examples = 0;

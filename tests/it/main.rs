@@ -55,6 +55,7 @@ mod e2e_delivery;
 mod e2e_embedded;
 mod e2e_failover;
 mod e2e_grants;
+mod e2e_grant_notices;
 mod e2e_hostile_receivers;
 mod e2e_instance;
 mod e2e_levels;

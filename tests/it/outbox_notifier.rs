@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::support::grant_notices::grant_notice;
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
@@ -318,4 +319,39 @@ async fn a_broken_template_stops_the_start() {
     let email = EmailConfig { templates: Some(directory.path().to_path_buf()), ..email_config("smtp://localhost") };
     let text = with(&email).err().expect("broken").to_string();
     assert!(text.contains("alert.txt, line 2: \"oops\" is not known"), "{text}");
+}
+
+/// After the expiry a notice is false: neither a retry nor a replay may send it, and `dead` would invite to one.
+#[tokio::test]
+async fn a_notice_is_not_attempted_after_its_units_expired() {
+    let expires = RAISED.plus(HOUR_MS);
+    let notice = grant_notice(&"alice".parse().expect("legal"), expires);
+    let mut receiver = HttpCatcher::start([Answer::status(503), Answer::status(503)]).await.expect("a receiver");
+    let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    let notification = Notification::GrantExpires(notice);
+    let delivery = notification.delivery_to(&contact.id);
+    let attempt = async |attempts: u32, now: UnixMs| {
+        let request = AttemptRequest {
+            delivery: &delivery,
+            notification: &notification,
+            contact: &contact,
+            source: ContactsSource::Own,
+            more_follows: false,
+            attempts,
+            attempt_since_replay: 1,
+            first_attempt: now,
+            paused: Duration::ZERO,
+            now,
+            start_by: soon(),
+        };
+        sender.notifier.attempt(request).await
+    };
+    // The next attempt would be due about 5 s later.
+    assert!(matches!(attempt(1, expires.plus(-60_000)).await, Settlement::Retry(..)));
+    assert!(matches!(attempt(2, expires.plus(-1_000)).await, Settlement::ExpiredAfter(_)));
+    for attempts in [1, 3] {
+        assert_eq!(attempt(attempts, expires.plus(1)).await, Settlement::Expired);
+    }
+    assert!(matches!(attempt(3, expires.plus(-1_000)).await, Settlement::Delivered(_)));
+    assert_eq!(std::iter::from_fn(|| receiver.try_next()).count(), 3);
 }

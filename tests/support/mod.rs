@@ -13,6 +13,7 @@ pub mod echo_receiver;
 pub mod eventually;
 
 pub mod contact_receiver;
+pub mod grant_notices;
 pub mod ledger;
 pub mod mail_server;
 pub mod name_server;
