@@ -19,7 +19,7 @@ text_enum! {
     pub enum CopiedStream {
         /// Usage events that are not counted yet.
         Usage = "usage",
-        /// Alerts that are not fanned out yet.
+        /// Alerts and notices that are not fanned out yet.
         Outbox = "outbox",
         /// Refused events.
         Refused = "refused",
@@ -64,9 +64,13 @@ impl CopiedStream {
         };
         match self {
             Self::Usage | Self::Refused => field("subject"),
+            // The field is named by the type of its notification, and each type has a subject.
             Self::Outbox => {
-                let alert: serde_json::Value = serde_json::from_slice(&field("alert")).unwrap_or_default();
-                alert["subject"].as_str().unwrap_or_default().into()
+                let subject_in = |json: &[u8]| {
+                    let notification: serde_json::Value = serde_json::from_slice(json).ok()?;
+                    notification["subject"].as_str().map(Vec::from)
+                };
+                values.chunks_exact(2).find_map(|pair| subject_in(&pair[1])).unwrap_or_default()
             }
         }
     }
@@ -184,6 +188,8 @@ mod tests {
     fn the_subject_is_found_in_each_stream() {
         assert_eq!(CopiedStream::Usage.subject_of(&values(&["units", "2", "subject", "a"])), b"a");
         assert_eq!(CopiedStream::Outbox.subject_of(&values(&["alert", r#"{"subject":"b"}"#])), b"b");
+        assert_eq!(CopiedStream::Outbox.subject_of(&values(&["grant_expires", r#"{"subject":"c"}"#])), b"c");
+        assert_eq!(CopiedStream::Outbox.subject_of(&values(&["alert", "{"])), b"");
         assert_eq!(CopiedStream::Refused.subject_of(&values(&["reason", "bad_units"])), b"");
     }
 }
