@@ -129,9 +129,7 @@ impl FanOutLoop {
         let subjects: Vec<&Subject> = raised.iter().map(|(_, notification, _)| notification.subject()).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
         let pairs = raised.iter().zip(&contacts);
-        let select = |((_, notification, _), contacts): (&(_, QuotaNotification<'_>, _), _)| {
-            Recipients::select(*notification, contacts, *on_multiple)
-        };
+        let select = |(&(_, notification, _), contacts)| Recipients::select(notification, contacts, *on_multiple);
         let recipients: Vec<Recipients> = pairs.map(select).collect();
         let mut requests = Vec::with_capacity(raised.len());
         for (&(entry, notification, json), recipients) in raised.iter().zip(&recipients) {
