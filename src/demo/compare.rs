@@ -66,7 +66,7 @@ fn number(section: &'static str, what: impl Into<String>, expected: u64, seen: u
 fn counts(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
     let of = |(simulated, counted): (&SimulatedSubject, u64)| {
         let what = format!("{}, {}", simulated.uses.subject, simulated.uses.metric);
-        number("units counted", what, simulated.total_units(), counted)
+        number("units counted", what, scenario.total_units(simulated), counted)
     };
     let counted = seen.counts.iter().copied().chain(std::iter::repeat(0));
     scenario.subjects.iter().zip(counted).map(of).collect()
@@ -179,7 +179,7 @@ mod tests {
             ..Default::default()
         };
         for simulated in &scenario.subjects {
-            seen.counts.push(simulated.total_units());
+            seen.counts.push(scenario.total_units(simulated));
             seen.totals.counted += u64::from(simulated.uses.events);
             for expected in &simulated.alerts {
                 let (id, numbers) = (expected.id.clone(), AlertNumbers { percent: 80, used: 101, limit: 100 });
@@ -226,7 +226,7 @@ mod tests {
         let scenario = sample();
         let wrong = |spoil: fn(&mut ObservedRun)| wrong(&scenario, spoil);
         assert_eq!(wrong(|_| {}), [""; 0]);
-        assert_eq!(compare(&scenario, &right(&scenario)).len(), 50);
+        assert_eq!(compare(&scenario, &right(&scenario)).len(), 57);
         assert_eq!(wrong(|seen| seen.counts[0] += 1), ["alice, requests"]);
         assert_eq!(wrong(|seen| seen.refused.clear()).len(), scenario.refused.len());
         assert_eq!(wrong(|seen| seen.refused.push("wrong_partition".to_owned())), ["wrong_partition"]);

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::{interval, timeout};
 
-use super::scenario::FALLBACK_ADDRESS;
+use super::scenario::{FALLBACK_ADDRESS, SEPARATOR};
 use crate::redis_client::RedisNode;
 use crate::terminal::hint;
 
@@ -39,6 +39,7 @@ pub(super) fn configure(folder: &Path, redis: &RedisNode, partitions: u32, smtp_
         r#"default_plan = "free"
 redis.url = "redis://{login}{address}"
 stream.partitions = {partitions}
+subjects.separator = "{SEPARATOR}"
 plans.free = {{ limits.requests = 5000, thresholds = [80, 100] }}
 plans.pro = {{ limits.requests = 20000, thresholds = [80, 100] }}
 fallback.contacts = [{{ channel = "email", address = "{FALLBACK_ADDRESS}" }}]

@@ -14,7 +14,7 @@ use super::compare::{Comparison, ObservedRun, compare};
 use super::daemon::{self, Daemon};
 use super::environment::DemoEnvironment;
 use super::received::{AlertNumbers, FAILURES, LocalReceivers, ReceivedAttempt};
-use super::scenario::{self, Scenario, SimulatedSubject, Upgrade};
+use super::scenario::{self, SECOND_GRANT, Scenario, SimulatedSubject, SubjectUse, Upgrade};
 use super::screen::Screen;
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
@@ -47,13 +47,14 @@ pub(super) async fn run(
 ) -> anyhow::Result<Vec<Comparison>> {
     let receivers = LocalReceivers::start().await.context("start the receivers of mail and webhooks")?;
     let (folder, redis) = (environment.folder.path.as_path(), &environment.redis);
-    let keys = Keys::of_partition(STREAM, PartitionNumber::first(count));
+    let keys = Keys::of_partition(STREAM, PartitionNumber::first(count)).with_separator(scenario::separator());
     let partitions = Partitions::new(&RedisEndpoint::of_node(redis.node().clone()).client(keys.stream())?, &keys);
     let now = partitions.first().client.server_time().await.context("ask for the time")?;
     let (steady, flaky) = (receivers.steady.url(""), receivers.flaky.url(""));
     let file = scenario::FILE.replace("{steady}", &steady).replace("{flaky}", &flaky);
     let scenario = Scenario::parse(&file, now)?;
     let written = scenario.write_subjects(&partitions).await?;
+    scenario.add_grants(&partitions).await?;
     daemon::configure(folder, redis.node(), count, &receivers.mail.url())?;
 
     screen.set_up("folder", folder.display())?;
@@ -166,19 +167,28 @@ impl Run<'_> {
             return Ok(());
         }
         for SimulatedSubject { uses, alerts, .. } in &self.scenario.subjects {
-            let Some(Upgrade { after, fields, .. }) = &uses.upgrade else { continue };
+            let Some(Upgrade { after, fields, grant, .. }) = &uses.upgrade else { continue };
             let mut arrived = self.seen.arrivals.iter().map(|arrival| &arrival.alert);
             let is_told = arrived.any(|id| alerts.iter().any(|alert| alert.what == *after && alert.id == *id));
             if !is_told || !self.upgraded.insert(uses.subject.clone()) {
                 continue;
             }
-            let Partition { client, keys } = self.partitions.first();
-            let key = keys.subject(&uses.subject);
-            let set = redis::cmd("HSET").arg(&key).arg(fields).to_owned();
-            let () = client.query(&set).await.with_context(|| format!("write {key}"))?;
-            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            let what = format_args!("{} buys more: HSET {key} {}", uses.subject, fields.join(" "));
-            self.screen.say(Color::Gray, "upgrade", what)?;
+            let done = match grant {
+                Some(units) => {
+                    scenario::add_grant(self.partitions, uses, *units, SECOND_GRANT).await?;
+                    let SubjectUse { subject, metric, .. } = uses;
+                    format!("quotabell grant add {subject} {units} --metric {metric} --id {SECOND_GRANT}")
+                }
+                None => {
+                    let Partition { client, keys } = self.partitions.first();
+                    let key = keys.subject(&uses.subject);
+                    let set = redis::cmd("HSET").arg(&key).arg(fields).to_owned();
+                    let () = client.query(&set).await.with_context(|| format!("write {key}"))?;
+                    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                    format!("HSET {key} {}", fields.join(" "))
+                }
+            };
+            self.screen.say(Color::Gray, "upgrade", format_args!("{} buys more: {done}", uses.subject))?;
         }
         self.allowed.set(self.scenario.held_at(&self.upgraded));
         Ok(())
@@ -239,7 +249,7 @@ impl Run<'_> {
         let subject = self.scenario.subjects.iter().find(is_of);
         let subject = subject.map_or("nobody", |simulated| simulated.uses.subject.as_str());
         let AlertNumbers { percent, used, limit } = arrival.numbers;
-        let whose = format!("{:7}  {subject:6} {percent:>3} %", arrival.channel.as_str());
+        let whose = format!("{:7}  {subject:11} {percent:>3} %", arrival.channel.as_str());
         if arrival.is_accepted() {
             let judged = arrival.problem.as_ref().map_or(arrival.sound.clone(), |problem| format!("WRONG: {problem}"));
             let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };

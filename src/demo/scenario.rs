@@ -11,19 +11,30 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use tokio::time::{Instant, interval};
 
+use crate::actions::grants::{self, NewGrant};
 use crate::channels::webhook::secret;
 use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
 use crate::redis_client::{Partition, Partitions};
+use crate::subjects::Plans;
+use crate::subjects::config::PlanConfig;
 use crate::subjects::record::TIMEZONE;
 use crate::types::{
     AlertId, AlertKey, BillingDay, Day, DaySpan, DeploymentId, Keys, Limits, Metric, Percent, Period, PeriodSpan,
-    Subject, UnixMs, WindowLimit,
+    Separator, Subject, Units, UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
 
 /// The scenario; {steady} and {flaky} are the URLs of receivers.
 pub(super) const FILE: &str = include_str!("scenario.toml");
+/// The separator of the daemon's subjects.
+pub(super) const SEPARATOR: &str = "/";
+/// The daemon's default plan.
+const PLAN: &str = "free";
+/// The id of the grant that a subject has bought before.
+const FIRST_GRANT: &str = "invoice-1";
+/// The id of the grant that it buys during the traffic.
+pub(super) const SECOND_GRANT: &str = "invoice-2";
 /// The deployment id that the daemon finds, so that the ids of its alerts are known in advance.
 const INSTANCE: &str = "demo";
 /// The fallback contact: it gets the alerts of subjects without contacts.
@@ -55,20 +66,27 @@ pub(super) struct SubjectUse {
     /// Email addresses and URLs.
     #[serde(default)]
     contacts: Vec<String>,
+    /// The units of its first grant.
+    pub(super) grant: Option<Units>,
+    #[serde(default)]
     pub(super) events: u32,
+    #[serde(default)]
     units: Vec<u64>,
     repeat_every: Option<u32>,
     pub(super) upgrade: Option<Upgrade>,
 }
 
-/// New fields of a subject's hash during the traffic.
+/// New fields of a subject's hash during the traffic, or another grant.
 #[derive(Deserialize)]
 pub(super) struct Upgrade {
     /// The share of the traffic before the change.
     pub(super) at: f64,
     /// The alert that must arrive before the change.
     pub(super) after: String,
+    #[serde(default)]
     pub(super) fields: BTreeMap<String, String>,
+    /// The units of the grant.
+    pub(super) grant: Option<Units>,
 }
 
 pub(super) struct SimulatedAlert {
@@ -105,9 +123,10 @@ pub(super) struct Scenario {
     events: Vec<Vec<Vec<u8>>>,
 }
 
-impl SimulatedSubject {
-    pub(super) fn total_units(&self) -> u64 {
-        self.uses.units.iter().cycle().take(self.uses.events as usize).sum()
+impl SubjectUse {
+    /// The units of its own events.
+    fn own_units(&self) -> u64 {
+        self.units.iter().cycle().take(self.events as usize).sum()
     }
 }
 
@@ -142,6 +161,27 @@ impl Scenario {
 
     pub(super) fn events(&self) -> u64 {
         self.events.len() as u64
+    }
+
+    /// The units that a subject and those below it use of its metric.
+    pub(super) fn total_units(&self, SimulatedSubject { uses, .. }: &SimulatedSubject) -> u64 {
+        let separator = separator();
+        let (subject, metric) = (uses.subject.as_str(), &uses.metric);
+        let counts = self.subjects.iter().map(|other| &other.uses).filter(|other| {
+            let name = other.subject.as_str();
+            other.metric == *metric && (name == subject || separator.is_below(name, subject))
+        });
+        counts.map(SubjectUse::own_units).sum()
+    }
+
+    /// Adds the grants that subjects have bought before, as `quotabell grant add` does.
+    pub(super) async fn add_grants(&self, partitions: &Partitions) -> anyhow::Result<()> {
+        for SimulatedSubject { uses, .. } in &self.subjects {
+            if let Some(units) = uses.grant {
+                add_grant(partitions, uses, units, FIRST_GRANT).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the subjects' hashes with plain HSET, as a platform does. How many there are.
@@ -196,6 +236,26 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+/// The separator of the daemon's subjects.
+pub(super) fn separator() -> Separator {
+    SEPARATOR.parse().expect("a separator")
+}
+
+/// Grants units of its metric to a subject, once under this id.
+pub(super) async fn add_grant(
+    partitions: &Partitions,
+    SubjectUse { subject, metric, .. }: &SubjectUse,
+    units: Units,
+    id: &str,
+) -> anyhow::Result<()> {
+    let (metric, window, id) = (metric.clone(), Window::Total, Some(id.parse()?));
+    let grant = NewGrant { metric, units, window, expires_at: None, id, note: None };
+    // The limit is the subject's own, not that of a plan.
+    let plans = Plans::new(&[(PLAN.to_owned(), PlanConfig::default())].into(), PLAN)?.by_level(separator(), &[])?;
+    grants::add(partitions.partition_of(subject), &plans, subject, &grant).await?;
+    Ok(())
 }
 
 /// The stream that a producer chooses for these fields; any one where they name no subject.

@@ -10,8 +10,8 @@ use crate::types::{Limits, Metric, Percent, Separator, Threshold, duration};
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
 
-/// A named set of limits, thresholds and rates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A named set of limits, thresholds and rates. The default has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanConfig {
     /// Units that a subject may use of a metric in one period of each window.
