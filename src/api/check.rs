@@ -20,8 +20,10 @@ use crate::types::{EventId, Metric, Subject, Units, Window};
 use super::body::{self, Json};
 use super::check_service::CheckOutcome;
 use super::operation::{Describe, OperationDoc};
+use super::path::OfCaller;
 use super::problem::Problem;
 use super::rate_limit_headers::{self, RATE, RateLimitFields};
+use super::scope::Scope;
 use super::state::ApiState;
 use super::status_doc::{self, HeaderDoc, StatusDoc, ok, problem};
 
@@ -45,7 +47,8 @@ pub(super) struct CheckBody {
     /// A whole number, also written as `1.0` or `1e3`.
     #[serde(default = "one_unit", deserialize_with = "body::units")]
     units: Units,
-    /// Whether to append the usage event if the request may proceed. Needs `http.token`.
+    /// Whether to append the usage event if the request may proceed. Needs a token with
+    /// the scope `events:write`.
     #[serde(default)]
     record: bool,
     /// Of the usage event, 1 to 128 bytes of UTF-8; the same one counts once. Without it one is made. Not used without
@@ -139,10 +142,18 @@ pub(super) const NOT_JUDGED: StatusDoc = problem(
 .headers(status_doc::RETRY_AFTER);
 
 /// `POST /v1/check`
-pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<CheckBody>) -> Result<Allowed, Problem> {
+pub(super) async fn check(
+    State(api): State<Arc<ApiState>>,
+    caller: OfCaller,
+    Json(body): Json<CheckBody>,
+) -> Result<Allowed, Problem> {
     let CheckBody { subject, metric, units, record, id } = body;
-    if record && !api.token.is_set() {
-        return Err(Problem::needs_token("record"));
+    match caller.0 {
+        None if record => return Err(Problem::needs_token("record")),
+        Some(caller) if record && !caller.scopes.contains(Scope::EventsWrite) => {
+            return Err(Problem::lacks_scope(&caller.name, Scope::EventsWrite));
+        }
+        _ => {}
     }
     if let Err(error) = api.partitions.first().keys.separator().check(subject.as_str()) {
         return Err(Problem::bad_request(error.to_string()));

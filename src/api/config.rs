@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::scope::Scope;
 use crate::types::{Secret, duration};
 
 /// The HTTP interface.
@@ -18,8 +19,23 @@ pub struct HttpConfig {
     pub token: Option<Secret>,
     /// A file whose first line is the token. The configuration keeps only one of `token` and this.
     pub token_file: Option<PathBuf>,
+    /// Tokens with names and scopes, beside the one above, which may do everything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<TokenConfig>,
     /// The URL of this interface for people, such as `https://quota.example.com`: the start of confirm links.
     pub public_url: Option<String>,
+}
+
+/// A token of a caller that may not do everything.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenConfig {
+    /// The name of the caller, in logs and metrics.
+    pub name: String,
+    /// A file with the token in its first line, and perhaps another valid one in its second line.
+    pub file: PathBuf,
+    /// What its bearer may do.
+    pub scopes: Vec<Scope>,
 }
 
 impl HttpConfig {

@@ -44,7 +44,7 @@ fn document() -> Value {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The token of `http.token` or `http.token_file`.",
+                    "description": "A token of `http.token`, `http.token_file` or `http.tokens`. Each operation names its scope.",
                 },
             },
         },
@@ -130,7 +130,7 @@ impl Access {
     const fn problems(self) -> &'static [StatusDoc] {
         match self {
             Self::Open => &[],
-            Self::TokenIfSet | Self::RequiredToken => &[UNAUTHORIZED, FORBIDDEN],
+            Self::IfSet(_) | Self::Needs(_) => &[UNAUTHORIZED, FORBIDDEN],
         }
     }
 
@@ -138,8 +138,8 @@ impl Access {
     fn security(self) -> Value {
         match self {
             Self::Open => json!([]),
-            Self::TokenIfSet => json!([{"token": []}, {}]),
-            Self::RequiredToken => json!([{"token": []}]),
+            Self::IfSet(scope) => json!([{"token": [scope]}, {}]),
+            Self::Needs(scope) => json!([{"token": [scope]}]),
         }
     }
 }

@@ -3,8 +3,10 @@
 //! Each is an extractor, so that a handler begins with what was asked for, and every wrong URL is a 400 that says what
 //! is allowed.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -14,12 +16,29 @@ use serde::de::DeserializeOwned;
 
 use super::operation::{Describe, OperationDoc};
 use super::problem::Problem;
+use super::token::Caller;
 use crate::types::text_form::inline_schema;
 use crate::types::{ContactId, DeliveryId, GrantId, Subject};
 use crate::views::IdPrefix;
 
 /// The longest id of a contact that is looked for.
 const CONTACT_BYTES_MAX: usize = 256;
+
+/// Who called, if a token is set.
+#[derive(Debug)]
+pub(super) struct OfCaller(pub(super) Option<Arc<Caller>>);
+
+impl<S: Send + Sync> FromRequestParts<S> for OfCaller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.get().cloned()))
+    }
+}
+
+impl Describe for OfCaller {
+    fn describe(_: &mut OperationDoc<'_>) {}
+}
 
 /// The subject of `/v1/subjects/{id}/...`.
 #[derive(Debug)]

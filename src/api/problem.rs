@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::scope::Scope;
 use crate::outbox::OutboxError;
 use crate::redis_client::{ErrorKind, error_kind};
 
@@ -76,7 +77,14 @@ impl Problem {
 
     /// A route is off until the operator sets a token (403).
     pub fn needs_token(what: &str) -> Self {
-        let detail = format!("{what} is off until the operator sets a token: set http.token or http.token_file");
+        let detail =
+            format!("{what} is off until the operator sets a token: set http.token, http.token_file or http.tokens");
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// The caller's token has not the scope of the route (403).
+    pub fn lacks_scope(caller: &str, scope: Scope) -> Self {
+        let detail = format!("the token of {caller} lacks the scope {scope}: the operator sets http.tokens");
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 

@@ -7,6 +7,8 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use metrics::counter;
+use tracing::Instrument as _;
 
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
@@ -14,6 +16,7 @@ use super::routes::{Access, ROUTES, Route};
 use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
+use crate::types::meters;
 
 /// The paths that are answered even at the maximum number of connections: monitoring must still reach the daemon then.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
@@ -49,24 +52,33 @@ struct Authorization {
 const CHALLENGE: &str = r#"Bearer realm="quotabell""#;
 const CHALLENGE_INVALID: &str = r#"Bearer realm="quotabell", error="invalid_token""#;
 
-async fn authorize(State(guard): State<Authorization>, request: Request, next: Next) -> Response {
-    let refused = match (guard.access, guard.api.token.check(request.headers())) {
-        (Access::Open, _) | (Access::TokenIfSet, None) => None,
-        (Access::RequiredToken, None) => Some(Problem::needs_token("this route")),
-        (Access::TokenIfSet | Access::RequiredToken, Some(check)) => match check {
-            TokenCheck::Valid => None,
-            TokenCheck::Missing => {
-                Some(Problem::unauthorized("send the token as `Authorization: Bearer TOKEN`", CHALLENGE))
-            }
-            TokenCheck::Invalid => {
-                Some(Problem::unauthorized("the token is not the one of http.token", CHALLENGE_INVALID))
-            }
-        },
+async fn authorize(State(guard): State<Authorization>, mut request: Request, next: Next) -> Response {
+    let (Access::IfSet(scope) | Access::Needs(scope)) = guard.access else { return next.run(request).await };
+    let check = match (guard.access, guard.api.tokens.check(request.headers())) {
+        (Access::Needs(_), None) => return Problem::needs_token("this route").into_response(),
+        (_, None) => return next.run(request).await,
+        (_, Some(check)) => check,
     };
-    match refused {
-        Some(problem) => problem.into_response(),
-        None => next.run(request).await,
+    let caller = match check {
+        TokenCheck::Valid(caller) => caller,
+        TokenCheck::Missing => {
+            return Problem::unauthorized("send the token as `Authorization: Bearer TOKEN`", CHALLENGE).into_response();
+        }
+        TokenCheck::Invalid => {
+            return Problem::unauthorized("the token is none of those that are configured", CHALLENGE_INVALID)
+                .into_response();
+        }
+    };
+    let is_allowed = caller.scopes.contains(scope);
+    let answer = if is_allowed { "allowed" } else { "forbidden" };
+    counter!(meters::API_REQUESTS, "caller" => caller.name.clone(), "answer" => answer).increment(1);
+    if !is_allowed {
+        return Problem::lacks_scope(&caller.name, scope).into_response();
     }
+    // Everything that the route logs bears the caller's name.
+    let span = tracing::info_span!("api", caller = caller.name);
+    request.extensions_mut().insert(caller);
+    next.run(request).instrument(span).await
 }
 
 async fn connection_limit_reached() -> Problem {

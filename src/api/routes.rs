@@ -4,24 +4,30 @@
 //! parameters and bodies from the signatures of handlers; [`super::router`].
 
 use super::operation::{DescribedRoute, delete, get, post, put};
+use super::scope::Scope;
 use super::status_doc::{
     CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE, StatusDoc,
     TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
 };
 use super::{check, consent_links, contacts, deliveries, grants, mutes, probes, reload, subjects, top};
 use crate::outbox::DeliveryAction;
-use Access::{Open, RequiredToken, TokenIfSet};
+use Access::Open;
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everybody who can reach the port.
     Open,
-    /// If a token is set, only callers with the token; else everybody.
-    TokenIfSet,
-    /// Only callers with the token. If none is set, nobody.
-    RequiredToken,
+    /// If a token is set, only callers whose token has this scope; else everybody.
+    IfSet(Scope),
+    /// Only callers whose token has this scope. If none is set, nobody.
+    Needs(Scope),
 }
+
+const READ: Access = Access::Needs(Scope::Read);
+const SUBJECTS: Access = Access::Needs(Scope::SubjectsWrite);
+const DELIVERIES: Access = Access::Needs(Scope::DeliveriesWrite);
+const ADMIN: Access = Access::Needs(Scope::Admin);
 
 /// A route.
 #[derive(Debug)]
@@ -52,7 +58,7 @@ const fn route(method: &'static str, path: &'static str, access: Access, endpoin
 /// The route of an action on one delivery.
 const fn action(path: &'static str, endpoint: fn() -> DescribedRoute) -> Route {
     const ANSWERS: &[StatusDoc] = &[ok("Done."), NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE];
-    route("POST", path, RequiredToken, endpoint).answers(ANSWERS)
+    route("POST", path, DELIVERIES, endpoint).answers(ANSWERS)
 }
 
 impl Route {
@@ -99,16 +105,17 @@ pub const ROUTES: &[Route] = &[
     route("GET", "/openapi.json", Open, || get(probes::openapi))
         .operation("openapi", "operations", "Get this document")
         .answers(&[ok("This document.")]),
-    route("POST", "/v1/check", TokenIfSet, || post(check::check))
+    route("POST", "/v1/check", Access::IfSet(Scope::Check), || post(check::check))
         .operation("check", "checks", "Decide whether a request may proceed")
         .about(
             "Judges each limit of the subject (by the committed count of its current period) and the rate of its \
              plan in one atomic step. Takes from the rate only if all of them admit the request. With `record`, \
              appends \
-             the usage event in the same step. Needs the token if `http.token` is set, and for `record`.",
+             the usage event in the same step, which needs the scope `events:write`. Without any token set, everybody may \
+             ask, and nobody may record.",
         )
         .answers(&[check::ALLOWED, check::REFUSED, check::NOT_JUDGED]),
-    route("POST", "/v1/reload", RequiredToken, || post(reload::reload))
+    route("POST", "/v1/reload", ADMIN, || post(reload::reload))
         .operation("reload", "operations", "Read the plans again")
         .about(
             "Like SIGHUP. A configuration with a mistake is refused as a whole. Otherwise its plans apply from the \
@@ -121,18 +128,18 @@ pub const ROUTES: &[Route] = &[
             ok("The plans are in effect."),
             problem(422, "The configuration is refused: `detail` names the mistake. The old plans stay in effect."),
         ]),
-    route("GET", "/v1/top", RequiredToken, || get(top::top))
+    route("GET", "/v1/top", READ, || get(top::top))
         .operation("top", "subjects", "Rank subjects by usage of a metric in a period, or by the share of their limit")
         .about("Reads every counter of the period, so callers within 10 seconds share one ranking.")
         .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects", RequiredToken, || get(subjects::list))
+    route("GET", "/v1/subjects", READ, || get(subjects::list))
         .operation("listSubjects", "subjects", "List the subjects that have settings")
         .about(
             "In no order. Includes every subject that exists from the first page to the last. If subjects are added \
              meanwhile, one may be listed twice. A page may be shorter than `limit`, or empty, although more follow.",
         )
         .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects/{id}", RequiredToken, || get(subjects::show))
+    route("GET", "/v1/subjects/{id}", READ, || get(subjects::show))
         .operation("showSubject", "subjects", "Show the settings of a subject, with masked secrets")
         .about("Other settings come from its plan, the default plan and the fallback contacts.")
         .answers(&[
@@ -140,29 +147,29 @@ pub const ROUTES: &[Route] = &[
             problem(404, "The subject has no settings: the default plan applies."),
             REDIS_UNAVAILABLE,
         ]),
-    route("PUT", "/v1/subjects/{id}", RequiredToken, || put(subjects::replace))
+    route("PUT", "/v1/subjects/{id}", SUBJECTS, || put(subjects::replace))
         .operation("replaceSubject", "subjects", "Replace the settings of a subject, except its contacts")
         .about(
             "Removes settings that are left out or `null`; they come from the plan then. Contacts stay, because they \
              have routes of their own. Takes effect within a second.",
         )
         .answers(&[ok("The subject as it is now."), REDIS_UNAVAILABLE]),
-    route("DELETE", "/v1/subjects/{id}", RequiredToken, || delete(subjects::erase))
+    route("DELETE", "/v1/subjects/{id}", ADMIN, || delete(subjects::erase))
         .operation("eraseSubject", "subjects", "Remove all stored data of a subject")
         .about(
             "Removes settings, counts, alerts, history, refused events, deliveries, codes and limiters, of the subject \
              and of all levels below it. If it fails, repeat it. Later usage is counted from zero.",
         )
         .answers(&[ok("The numbers of removed items; all 0 if nothing was stored."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects/{id}/history", RequiredToken, || get(subjects::history))
+    route("GET", "/v1/subjects/{id}/history", READ, || get(subjects::history))
         .operation("history", "subjects", "List the usage of a subject by day")
         .about("Days with counters, and archived days: up to `history.days` back.")
         .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects/{id}/alerts", RequiredToken, || get(subjects::alerts))
+    route("GET", "/v1/subjects/{id}/alerts", READ, || get(subjects::alerts))
         .operation("listAlerts", "subjects", "List the stored alerts of a subject, oldest first")
         .about("Alerts of every window, including those before a limit was raised.")
         .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects/{id}/deliveries", RequiredToken, || get(deliveries::of_subject))
+    route("GET", "/v1/subjects/{id}/deliveries", READ, || get(deliveries::of_subject))
         .operation(
             "listSubjectDeliveries",
             "deliveries",
@@ -171,28 +178,28 @@ pub const ROUTES: &[Route] = &[
         .about("A page may have fewer deliveries than requested, or none, although more follow.")
         .hiding("subject")
         .answers(&[ok("The deliveries."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects/{id}/usage", RequiredToken, || get(subjects::usage))
+    route("GET", "/v1/subjects/{id}/usage", READ, || get(subjects::usage))
         .operation("usage", "subjects", "Show usage and limits of a subject")
         .about(
             "In the current periods, or on a day and in the longer periods that contain it. A subject without settings \
              has the default plan.",
         )
         .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects/{id}/children", RequiredToken, || get(subjects::children))
+    route("GET", "/v1/subjects/{id}/children", READ, || get(subjects::children))
         .operation("listChildren", "subjects", "Show what the level below a subject used")
         .about(
             "The children with a count in the current period, the largest first, with their share. Empty for a subject \
              without levels below it, or without `subjects.separator`.",
         )
         .answers(&[ok("The children."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/subjects/{id}/grants", RequiredToken, || get(grants::list))
+    route("GET", "/v1/subjects/{id}/grants", READ, || get(grants::list))
         .operation("listGrants", "subjects", "List the grants of a subject, oldest first")
         .about(
             "With the units that each has paid for until now. Of each metric and period the newest 1,000 are listed, \
              and every one with units left.",
         )
         .answers(&[ok("The grants."), REDIS_UNAVAILABLE]),
-    route("POST", "/v1/subjects/{id}/grants", RequiredToken, || post(grants::add))
+    route("POST", "/v1/subjects/{id}/grants", SUBJECTS, || post(grants::add))
         .operation("addGrant", "subjects", "Grant a subject units: prepaid ones, or more for a period")
         .about(
             "Raises the limit of a window by these units, within a second: that of a total, or of the present period of \
@@ -209,7 +216,7 @@ pub const ROUTES: &[Route] = &[
             ),
             REDIS_UNAVAILABLE,
         ]),
-    route("DELETE", "/v1/subjects/{id}/grants/{grant}", RequiredToken, || delete(grants::revoke))
+    route("DELETE", "/v1/subjects/{id}/grants/{grant}", SUBJECTS, || delete(grants::revoke))
         .operation("revokeGrant", "subjects", "Revoke what is left of a grant")
         .about("What it has paid for stays. Changes nothing if nothing is left.")
         .answers(&[
@@ -217,11 +224,11 @@ pub const ROUTES: &[Route] = &[
             problem(404, "The subject has no such grant."),
             REDIS_UNAVAILABLE,
         ]),
-    route("GET", "/v1/subjects/{id}/contacts", RequiredToken, || get(contacts::list))
+    route("GET", "/v1/subjects/{id}/contacts", READ, || get(contacts::list))
         .operation("listContacts", "contacts", "List the contacts of a subject, with masked secrets")
         .about("The readable contacts in their stored order. Empty if the subject has no contacts of its own.")
         .answers(&[ok("The contacts."), UNREADABLE, CONTACTS_UNAVAILABLE]),
-    route("POST", "/v1/subjects/{id}/contacts", RequiredToken, || post(contacts::add))
+    route("POST", "/v1/subjects/{id}/contacts", SUBJECTS, || post(contacts::add))
         .operation("addContact", "contacts", "Add a contact, which gets no alerts until it is verified")
         .about(
             "An email address gets a code and, if `http.public_url` is set, a confirm link. A webhook gets \
@@ -237,14 +244,14 @@ pub const ROUTES: &[Route] = &[
             TOO_MANY_REQUESTS,
             CONTACTS_UNAVAILABLE,
         ]),
-    route("PUT", "/v1/subjects/{id}/contacts/{contact}", RequiredToken, || put(contacts::replace))
+    route("PUT", "/v1/subjects/{id}/contacts/{contact}", SUBJECTS, || put(contacts::replace))
         .operation("replaceContact", "contacts", "Set which alerts a contact gets")
         .about(
             "Replaces both lists. Address, secret and everything else stay. Also works for contacts of the \
             operator.",
         )
         .answers(&[ok("The contact as it is now."), NO_SUCH_CONTACT, UNREADABLE, CONTACTS_UNAVAILABLE]),
-    route("DELETE", "/v1/subjects/{id}/contacts/{contact}", RequiredToken, || delete(contacts::remove))
+    route("DELETE", "/v1/subjects/{id}/contacts/{contact}", SUBJECTS, || delete(contacts::remove))
         .operation("removeContact", "contacts", "Remove a contact that was added over HTTP, verified or not")
         .about(
             "Also removes a new secret of a webhook that waits for confirmation. Earlier codes and links no longer \
@@ -256,26 +263,26 @@ pub const ROUTES: &[Route] = &[
             problem(409, "The operator added this contact, or the stored contacts can't be read."),
             CONTACTS_UNAVAILABLE,
         ]),
-    route("PUT", "/v1/subjects/{id}/contacts/{contact}/mute", RequiredToken, || put(mutes::mute_contact))
+    route("PUT", "/v1/subjects/{id}/contacts/{contact}/mute", SUBJECTS, || put(mutes::mute_contact))
         .operation("muteContact", "contacts", "Mute a contact")
         .about("Alerts for it end `muted` and are not sent later. Verification requests are still sent.")
         .answers(&[ok("The mute as it is now."), NO_SUCH_CONTACT, UNREADABLE, CONTACTS_UNAVAILABLE]),
-    route("DELETE", "/v1/subjects/{id}/contacts/{contact}/mute", RequiredToken, || delete(mutes::unmute_contact))
+    route("DELETE", "/v1/subjects/{id}/contacts/{contact}/mute", SUBJECTS, || delete(mutes::unmute_contact))
         .operation("unmuteContact", "contacts", "End the mute of a contact")
         .answers(&[of_handler(204, "The mute is removed."), NO_SUCH_CONTACT, UNREADABLE, CONTACTS_UNAVAILABLE]),
-    route("PUT", "/v1/subjects/{id}/mute", RequiredToken, || put(mutes::mute_subject))
+    route("PUT", "/v1/subjects/{id}/mute", SUBJECTS, || put(mutes::mute_subject))
         .operation("muteSubject", "subjects", "Mute a subject, or one metric of it")
         .about("Counting continues and alerts are recorded. Their deliveries end `muted` and are not sent later.")
         .answers(&[ok("The mute as it is now."), REDIS_UNAVAILABLE]),
-    route("DELETE", "/v1/subjects/{id}/mute", RequiredToken, || delete(mutes::unmute_subject))
+    route("DELETE", "/v1/subjects/{id}/mute", SUBJECTS, || delete(mutes::unmute_subject))
         .operation("unmuteSubject", "subjects", "End the mute of a subject, or of one metric of it")
         .about("Without `metric`, mutes of single metrics stay.")
         .answers(&[of_handler(204, "The mute is removed."), REDIS_UNAVAILABLE]),
-    route("POST", "/v1/subjects/{id}/contacts/{contact}/enable", RequiredToken, || post(contacts::enable))
+    route("POST", "/v1/subjects/{id}/contacts/{contact}/enable", SUBJECTS, || post(contacts::enable))
         .operation("enableContact", "contacts", "Enable a disabled contact")
         .about("The contact gets alerts again. Repeatable.")
         .answers(&[ok("The contact as it is now."), NO_SUCH_CONTACT, UNREADABLE, CONTACTS_UNAVAILABLE]),
-    route("POST", "/v1/subjects/{id}/contacts/{contact}/verification", RequiredToken, || {
+    route("POST", "/v1/subjects/{id}/contacts/{contact}/verification", SUBJECTS, || {
         post(contacts::request_verification)
     })
     .operation("requestVerification", "contacts", "Send another verification request to an unverified contact")
@@ -286,7 +293,7 @@ pub const ROUTES: &[Route] = &[
         TOO_MANY_REQUESTS,
         CONTACTS_UNAVAILABLE,
     ]),
-    route("POST", "/v1/subjects/{id}/contacts/{contact}/verify", RequiredToken, || post(contacts::verify))
+    route("POST", "/v1/subjects/{id}/contacts/{contact}/verify", SUBJECTS, || post(contacts::verify))
         .operation("verifyContact", "contacts", "Submit the code that was sent to a contact")
         .answers(&[
             ok("The code is correct, and the contact is verified."),
@@ -299,7 +306,7 @@ pub const ROUTES: &[Route] = &[
             VERIFIED_ALREADY,
             CONTACTS_UNAVAILABLE,
         ]),
-    route("GET", "/v1/deliveries", RequiredToken, || get(deliveries::list))
+    route("GET", "/v1/deliveries", READ, || get(deliveries::list))
         .operation(
             "listDeliveries",
             "deliveries",
@@ -308,7 +315,7 @@ pub const ROUTES: &[Route] = &[
         )
         .about("A page may have fewer deliveries than requested, or none, although more follow.")
         .answers(&[ok("The deliveries."), REDIS_UNAVAILABLE]),
-    route("GET", "/v1/deliveries/{id}", RequiredToken, || get(deliveries::show))
+    route("GET", "/v1/deliveries/{id}", READ, || get(deliveries::show))
         .operation(
             "showDelivery",
             "deliveries",

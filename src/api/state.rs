@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check_service::CheckService;
 use super::ready::Readiness;
-use super::token::CurrentToken;
+use super::token::CurrentTokens;
 use super::top_cache::TopCache;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
@@ -24,8 +24,8 @@ pub struct ApiState {
     pub openapi: &'static str,
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
-    /// The token of callers, if the operator has set one.
-    pub token: CurrentToken,
+    /// The tokens of callers, if the operator has set any.
+    pub tokens: CurrentTokens,
     pub reload_plans: Arc<ReloadPlans>,
     pub checks: Arc<CheckService>,
     pub reads: QueryState,
@@ -55,8 +55,8 @@ pub struct QueryState {
     pub top: TopCache,
 }
 
-/// Reads the configuration and applies its plans and its token. If the configuration is refused, the earlier plans and
-/// token stay in effect.
+/// Reads the configuration and applies its plans and its tokens. If the configuration is refused, the earlier plans and
+/// tokens stay in effect.
 pub type ReloadPlans =
     dyn Fn(ReloadMode) -> Pin<Box<dyn Future<Output = Result<ReloadedPlans, ReloadError>> + Send>> + Send + Sync;
 

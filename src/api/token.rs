@@ -1,7 +1,6 @@
-//! The bearer token of the API (RFC 6750), configured in `[http]`.
+//! The bearer tokens of the API (RFC 6750), configured in `[http]`.
 //!
-//! Only a digest is stored. Digests are compared in constant time, so that response times reveal nothing about the
-//! token.
+//! Only digests are stored. Digests are compared in constant time, so that response times reveal nothing about a token.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 
 use super::config::HttpConfig;
+use super::scope::{Scope, Scopes};
 use crate::types::Secret;
 use crate::types::secret::same_secret;
 
@@ -19,121 +19,176 @@ use crate::types::secret::same_secret;
 const BYTES_MAX: usize = 1024;
 /// A shorter token can be guessed over the network.
 const BYTES_ADVISED: usize = 16;
+/// Maximum number of valid tokens of one name: the old one and the new one.
+const LINES_MAX: usize = 2;
 
-/// The token's digest, which is enough to recognize it.
+/// Who called.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The name of the token; that of `http.token` is the setting's.
+    pub name: String,
+    /// What the caller may do.
+    pub scopes: Scopes,
+}
+
+/// A token's digest, which is enough to recognize it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token {
+struct Token {
     digest: [u8; 32],
+    caller: Arc<Caller>,
     /// Whether it is short enough to be guessed over the network.
     is_guessable: bool,
 }
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(***)")
+        write!(f, "Token({}, ***)", self.caller.name)
     }
 }
 
-/// The fault of the token. Never contains a part of it.
+/// The tokens of a configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tokens(Vec<Token>);
+
+/// The fault of a token. Never contains a part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    #[error("read http.token_file {}", .path.display())]
-    File { path: PathBuf, source: std::io::Error },
+    #[error("read {} {}", shown(.setting), .path.display())]
+    File { setting: String, path: PathBuf, source: std::io::Error },
     #[error("{origin} is not a token: 1 to {BYTES_MAX} visible ASCII characters without spaces are allowed")]
-    Form { origin: String, setting: &'static str },
+    Form { origin: String, setting: String },
+    #[error("{origin} has {lines} lines, at most {LINES_MAX} are allowed: the token, and another valid one")]
+    Lines { origin: String, setting: String, lines: usize },
+    #[error("{name} has the same token as {other}: each caller needs its own")]
+    Same { name: String, other: String, setting: String },
 }
 
 const SETTING: &str = "http.token";
 const SETTING_FILE: &str = "http.token_file";
 
 impl TokenError {
-    /// The faulty setting.
-    pub const fn setting(&self) -> &'static str {
+    /// The faulty setting: keys, separated by dots.
+    pub fn setting(&self) -> &str {
         match self {
-            Self::File { .. } => SETTING_FILE,
-            Self::Form { setting, .. } => setting,
+            Self::File { setting, .. }
+            | Self::Form { setting, .. }
+            | Self::Lines { setting, .. }
+            | Self::Same { setting, .. } => setting,
         }
     }
 }
 
-/// Whether a request carries the token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a request carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenCheck {
     /// There is no `Authorization` header.
     Missing,
     /// It is another token or scheme, or there are several.
     Invalid,
-    Valid,
+    /// The token of this caller.
+    Valid(Arc<Caller>),
 }
 
-impl Token {
-    /// The token of the section, if it has one. Reads the file that the section names.
-    pub fn from_config(config: &HttpConfig) -> Result<Option<Self>, TokenError> {
-        Ok(Self::text(config)?.map(|text| Self::new(text.reveal())))
-    }
-
-    /// The token itself, for a client of the API that uses the same configuration.
-    pub fn text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
-        let (text, origin, setting) = match (&config.token_file, &config.token) {
-            (Some(path), _) => {
-                (Secret::new(first_line(path)?), format!("{SETTING_FILE} {}", path.display()), SETTING_FILE)
+impl Tokens {
+    /// The tokens of the section. Reads the files that it names.
+    pub fn from_config(config: &HttpConfig) -> Result<Self, TokenError> {
+        let mut tokens = Self::default();
+        if let Some((text, setting)) = full_access(config)? {
+            tokens.add(&text, Arc::new(Caller { name: setting.to_owned(), scopes: Scopes::all() }), setting)?;
+        }
+        for (at, named) in config.tokens.iter().enumerate() {
+            let setting = format!("http.tokens.[{at}].file");
+            let caller = Arc::new(Caller { name: named.name.clone(), scopes: named.scopes.iter().copied().collect() });
+            for text in lines_of(&named.file, &setting)? {
+                tokens.add(&text, Arc::clone(&caller), &setting)?;
             }
-            (None, Some(token)) => (token.clone(), SETTING.to_owned(), SETTING),
-            (None, None) => return Ok(None),
+        }
+        Ok(tokens)
+    }
+
+    /// A token that may do everything, for a client of the API that uses the same configuration.
+    pub fn admin_text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
+        if let Some((text, _)) = full_access(config)? {
+            return Ok(Some(text));
+        }
+        let (at, Some(named)) =
+            config.tokens.iter().enumerate().find(|(_, named)| named.scopes.contains(&Scope::Admin)).unzip()
+        else {
+            return Ok(None);
         };
-        let bytes = text.reveal().as_bytes();
-        let is_legal = (1..=BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
-        if is_legal { Ok(Some(text)) } else { Err(TokenError::Form { origin, setting }) }
+        let setting = format!("http.tokens.[{}].file", at.unwrap_or_default());
+        Ok(lines_of(&named.file, &setting)?.into_iter().next())
     }
 
-    fn new(text: &str) -> Self {
-        Self { digest: digest(text.as_bytes()), is_guessable: text.len() < BYTES_ADVISED }
+    fn add(&mut self, text: &Secret, caller: Arc<Caller>, setting: &str) -> Result<(), TokenError> {
+        let (digest, is_guessable) = (digest(text.reveal().as_bytes()), text.reveal().len() < BYTES_ADVISED);
+        if let Some(same) = self.0.iter().find(|other| other.digest == digest) {
+            let (name, other) = (caller.name.clone(), same.caller.name.clone());
+            return Err(TokenError::Same { name, other, setting: setting.to_owned() });
+        }
+        self.0.push(Token { digest, caller, is_guessable });
+        Ok(())
     }
 
-    /// The warning for a token that is allowed but weak.
-    pub fn warning(&self) -> Option<String> {
-        self.is_guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
+    /// Whether there is no token.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The warnings for tokens that are allowed but weak.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter(|token| token.is_guessable).map(|token| {
+            format!(
+                "the token of {} has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` \
+                 makes one that can't)",
+                token.caller.name
+            )
+        })
     }
 
     pub fn check(&self, headers: &HeaderMap) -> TokenCheck {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {
             (None, _) => TokenCheck::Missing,
-            (Some(value), None) if self.is_in(value.as_bytes()) => TokenCheck::Valid,
+            (Some(value), None) => self.caller(value.as_bytes()).map_or(TokenCheck::Invalid, TokenCheck::Valid),
             // With several, a proxy in front may have checked another one than this code would.
             _ => TokenCheck::Invalid,
         }
     }
 
-    fn is_in(&self, header: &[u8]) -> bool {
-        bearer(header).is_some_and(|token| same_secret(&digest(token), &self.digest))
+    fn caller(&self, header: &[u8]) -> Option<Arc<Caller>> {
+        let given = digest(bearer(header)?);
+        let matching = self.0.iter().filter(|token| same_secret(&given, &token.digest));
+        // All of them are compared, so that the time does not tell which one it is.
+        matching.last().map(|token| Arc::clone(&token.caller))
     }
 }
 
-/// The token in effect, if any. Clones share it: a reload replaces it for all of them.
+/// The tokens in effect. Clones share them: a reload replaces them for all.
 #[derive(Debug, Clone, Default)]
-pub struct CurrentToken(Arc<RwLock<Option<Token>>>);
+pub struct CurrentTokens(Arc<RwLock<Tokens>>);
 
-impl CurrentToken {
-    pub fn new(token: Option<Token>) -> Self {
-        Self(Arc::new(RwLock::new(token)))
+impl CurrentTokens {
+    pub fn new(tokens: Tokens) -> Self {
+        Self(Arc::new(RwLock::new(tokens)))
     }
 
     /// Whether the operator has set a token.
     pub fn is_set(&self) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        !self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whether a request has the token; `None` if none is set.
+    /// Whose token a request has; `None` if none is set.
     pub fn check(&self, headers: &HeaderMap) -> Option<TokenCheck> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|token| token.check(headers))
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        (!tokens.is_empty()).then(|| tokens.check(headers))
     }
 
-    /// Puts another token into effect. Returns whether it differs from the one before.
-    pub fn replace(&self, token: Option<Token>) -> bool {
+    /// Puts other tokens into effect. Returns whether they differ from those before.
+    pub fn replace(&self, tokens: Tokens) -> bool {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let differs = *current != token;
-        *current = token;
+        let differs = *current != tokens;
+        *current = tokens;
         differs
     }
 }
@@ -149,34 +204,80 @@ fn digest(text: &[u8]) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
-fn first_line(path: &Path) -> Result<String, TokenError> {
-    let text = std::fs::read_to_string(path).map_err(|source| TokenError::File { path: path.to_owned(), source })?;
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+/// The setting as people write it: `http.tokens[0].file`.
+fn shown(setting: &str) -> String {
+    setting.replace(".[", "[")
+}
+
+/// The token that may do everything, and its setting.
+fn full_access(config: &HttpConfig) -> Result<Option<(Secret, &'static str)>, TokenError> {
+    let (text, origin, setting) = match (&config.token_file, &config.token) {
+        (Some(path), _) => {
+            let text = read(path, SETTING_FILE)?;
+            let first = text.lines().next().unwrap_or_default().trim().to_owned();
+            (Secret::new(first), format!("{SETTING_FILE} {}", path.display()), SETTING_FILE)
+        }
+        (None, Some(token)) => (token.clone(), SETTING.to_owned(), SETTING),
+        (None, None) => return Ok(None),
+    };
+    Ok(Some((legal(text, origin, setting)?, setting)))
+}
+
+/// The tokens in the lines of a file.
+fn lines_of(path: &Path, setting: &str) -> Result<Vec<Secret>, TokenError> {
+    let (text, origin) = (read(path, setting)?, format!("{} {}", shown(setting), path.display()));
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    match lines.len() {
+        0 => legal(Secret::new(String::new()), origin, setting).map(|none| vec![none]),
+        1..=LINES_MAX => {
+            lines.into_iter().map(|line| legal(Secret::new(line.to_owned()), origin.clone(), setting)).collect()
+        }
+        lines => Err(TokenError::Lines { origin, setting: setting.to_owned(), lines }),
+    }
+}
+
+fn read(path: &Path, setting: &str) -> Result<String, TokenError> {
+    let failed = |source| TokenError::File { setting: setting.to_owned(), path: path.to_owned(), source };
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+fn legal(text: Secret, origin: String, setting: &str) -> Result<Secret, TokenError> {
+    let bytes = text.reveal().as_bytes();
+    let is_legal = (1..=BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
+    if is_legal { Ok(text) } else { Err(TokenError::Form { origin, setting: setting.to_owned() }) }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::TokenConfig;
     use super::*;
 
-    fn token(text: &str) -> Result<Option<Token>, TokenError> {
-        let token = Some(Secret::new(text.to_owned()));
-        Token::from_config(&HttpConfig { listen: "127.0.0.1:0".into(), token, token_file: None, public_url: None })
+    fn config(token: Option<&str>) -> HttpConfig {
+        let token = token.map(|text| Secret::new(text.to_owned()));
+        HttpConfig { listen: "127.0.0.1:0".into(), token, token_file: None, tokens: Vec::new(), public_url: None }
     }
 
-    fn check(header: Option<&str>) -> TokenCheck {
+    fn tokens(text: &str) -> Result<Tokens, TokenError> {
+        Tokens::from_config(&config(Some(text)))
+    }
+
+    fn with(header: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        if let Some(header) = header {
-            headers.insert(AUTHORIZATION, header.parse().expect("a header"));
-        }
-        token("0123456789abcdef").expect("legal").expect("set").check(&headers)
+        headers.insert(AUTHORIZATION, header.parse().expect("a header"));
+        headers
+    }
+
+    fn is_valid(tokens: &Tokens, header: &str) -> bool {
+        matches!(tokens.check(&with(header)), TokenCheck::Valid(_))
     }
 
     /// A text that is almost the token is not the token.
     #[test]
     fn only_the_token_itself_is_right() {
-        assert_eq!(check(None), TokenCheck::Missing);
+        let tokens = tokens("0123456789abcdef").expect("legal");
+        assert_eq!(tokens.check(&HeaderMap::new()), TokenCheck::Missing);
         for right in ["Bearer 0123456789abcdef", "bearer 0123456789abcdef", "BEARER  0123456789abcdef "] {
-            assert_eq!(check(Some(right)), TokenCheck::Valid, "{right}");
+            assert!(is_valid(&tokens, right), "{right}");
         }
         for wrong in [
             "",
@@ -188,20 +289,18 @@ mod tests {
             "0123456789abcdef",
             "Bearer 0123456789ABCDEF",
         ] {
-            assert_eq!(check(Some(wrong)), TokenCheck::Invalid, "{wrong}");
+            assert_eq!(tokens.check(&with(wrong)), TokenCheck::Invalid, "{wrong}");
         }
     }
 
     /// A proxy in front and this code must judge the same header.
     #[test]
     fn of_several_headers_none_is_right() {
-        let token = token("0123456789abcdef").expect("legal").expect("set");
+        let tokens = tokens("0123456789abcdef").expect("legal");
         for other in ["Bearer 0123456789abcdef", "Bearer x", "Basic x"] {
-            let mut headers = HeaderMap::new();
-            headers.append(AUTHORIZATION, "Bearer 0123456789abcdef".parse().expect("a header"));
-            assert_eq!(token.check(&headers), TokenCheck::Valid);
+            let mut headers = with("Bearer 0123456789abcdef");
             headers.append(AUTHORIZATION, other.parse().expect("a header"));
-            assert_eq!(token.check(&headers), TokenCheck::Invalid, "{other}");
+            assert_eq!(tokens.check(&headers), TokenCheck::Invalid, "{other}");
         }
     }
 
@@ -209,7 +308,7 @@ mod tests {
     #[test]
     fn what_no_header_can_carry_is_refused_and_not_shown() {
         for bad in ["", "two words", "schlüssel", "line\nbreak", &"x".repeat(BYTES_MAX + 1)] {
-            let error = token(bad).expect_err("refused");
+            let error = tokens(bad).expect_err("refused");
             assert_eq!(error.setting(), "http.token");
             assert!(bad.is_empty() || !error.to_string().contains(bad), "{error}");
         }
@@ -218,9 +317,8 @@ mod tests {
     /// A short token is found by trying.
     #[test]
     fn a_short_token_is_warned_about() {
-        let warning = |text: &str| token(text).expect("legal").expect("set").warning();
-        assert!(warning("0123456789abcde").is_some());
-        assert_eq!(warning("0123456789abcdef"), None);
+        let warnings = |text: &str| tokens(text).expect("legal").warnings().count();
+        assert_eq!((warnings("0123456789abcde"), warnings("0123456789abcdef")), (1, 0));
     }
 
     /// The line break at the end of a file is not part of the token.
@@ -229,9 +327,49 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("token");
         std::fs::write(&path, "0123456789abcdef\r\n").expect("writable");
-        let config = HttpConfig { listen: String::new(), token: None, token_file: Some(path), public_url: None };
-        assert_eq!(Token::from_config(&config).expect("readable"), token("0123456789abcdef").expect("legal"));
-        let absent = HttpConfig { token_file: Some(folder.path().join("absent")), ..config };
-        assert_eq!(Token::from_config(&absent).expect_err("absent").setting(), "http.token_file");
+        let of_file = HttpConfig { token_file: Some(path), ..config(None) };
+        assert!(is_valid(&Tokens::from_config(&of_file).expect("readable"), "Bearer 0123456789abcdef"));
+        let absent = HttpConfig { token_file: Some(folder.path().join("absent")), ..of_file };
+        assert_eq!(Tokens::from_config(&absent).expect_err("absent").setting(), "http.token_file");
+    }
+
+    /// A caller gets a new token before the old one ends, and no caller passes for another.
+    #[test]
+    fn a_named_token_has_its_scopes_and_two_lines() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let named = |name: &str, text: &str, scopes: &[Scope]| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).expect("writable");
+            TokenConfig { name: name.to_owned(), file, scopes: scopes.to_vec() }
+        };
+        let gateway = named("gateway", "old-0123456789abcdef\nnew-0123456789abcdef\n", &[Scope::Check]);
+        let both = HttpConfig { tokens: vec![gateway.clone()], ..config(Some("all-0123456789abcdef")) };
+        let tokens = Tokens::from_config(&both).expect("legal");
+        let caller = |header: &str| match tokens.check(&with(header)) {
+            TokenCheck::Valid(caller) => caller,
+            other => panic!("{other:?}"),
+        };
+        for header in ["Bearer old-0123456789abcdef", "Bearer new-0123456789abcdef"] {
+            let scopes = &caller(header).scopes;
+            assert!(scopes.contains(Scope::Check) && !scopes.contains(Scope::Read) && !scopes.contains(Scope::Admin));
+            assert_eq!(caller(header).name, "gateway");
+        }
+        let all = caller("Bearer all-0123456789abcdef");
+        assert!(Scope::ALL.into_iter().all(|scope| all.scopes.contains(scope)));
+        for (text, why) in [
+            ("a\nb\nc\n", "has 3 lines"),
+            ("", "is not a token"),
+            ("all-0123456789abcdef", "has the same token as http.token"),
+        ] {
+            let other = named("other", text, &[Scope::Read]);
+            let config = HttpConfig { tokens: vec![gateway.clone(), other], ..both.clone() };
+            let error = Tokens::from_config(&config).expect_err(why);
+            assert!(error.to_string().contains(why), "{error}");
+            assert_eq!(error.setting(), "http.tokens.[1].file");
+        }
+        assert_eq!(Tokens::admin_text(&HttpConfig { tokens: vec![gateway], ..config(None) }).expect("legal"), None);
+        let admin = named("ops", "ops-0123456789abcdef", &[Scope::Admin]);
+        let text = Tokens::admin_text(&HttpConfig { tokens: vec![admin], ..config(None) }).expect("legal");
+        assert_eq!(text.expect("set").reveal(), "ops-0123456789abcdef");
     }
 }

@@ -8,7 +8,7 @@ use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::openapi;
 use crate::api::state::QueryState;
 use crate::api::top_cache::TopCache;
-use crate::api::{ApiState, CheckService, CurrentToken, Readiness, Token};
+use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::events::CountingStatus;
@@ -45,8 +45,8 @@ impl<'a> Parts<'a> {
             tracing::warn!("{warning}");
         }
         let plans = config.plans()?;
-        let token = config.token()?;
-        token.iter().filter_map(Token::warning).for_each(|warning| tracing::warn!("{warning}"));
+        let tokens = config.tokens()?;
+        tokens.warnings().for_each(|warning| tracing::warn!("{warning}"));
         let endpoint = config.endpoint()?;
         let keys = config.keys();
         // Clients connect on first use; each of these has its own connections.
@@ -61,9 +61,9 @@ impl<'a> Parts<'a> {
             new_deliveries: new_deliveries.clone(),
         });
         let check_changes = ChangeFeed::default();
-        let token = CurrentToken::new(token);
+        let tokens = CurrentTokens::new(tokens);
         let reloader =
-            PlanReloader::new(read, config, plans.clone(), token.clone(), &endpoint, partitions.first().clone());
+            PlanReloader::new(read, config, plans.clone(), tokens.clone(), &endpoint, partitions.first().clone());
         let reloader = Arc::new(reloader);
         reloader.add_feed(check_changes.clone());
         let for_api = Arc::clone(&reloader);
@@ -86,7 +86,7 @@ impl<'a> Parts<'a> {
             openapi: &openapi::DOCUMENT,
             readiness: Arc::new(Readiness::new(partitions.clone(), counting.clone())),
             recorder,
-            token,
+            tokens,
             reload_plans: Arc::new(move |mode| Box::pin(Arc::clone(&for_api).reload(mode))),
             checks: Arc::new(checks),
             reads,

@@ -1,9 +1,9 @@
 //! Reloads the configuration while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
 //!
 //! The configuration is checked as a whole, as at a start, and refused as a whole. The plans of a valid one take effect
-//! with the next batch and the next check, and the API token with the next request; everything else waits for the next
-//! start. A configuration that removes plans in use is refused too, unless the operator forces it, because an editor or
-//! a deployment may have written half a file.
+//! with the next batch and the next check, and the API's tokens with the next request; everything else waits for the
+//! next start. A configuration that removes plans in use is refused too, unless the operator forces it, because an
+//! editor or a deployment may have written half a file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use metrics::counter;
 use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::Signal;
 
-use crate::api::CurrentToken;
+use crate::api::CurrentTokens;
 use crate::api::state::{ReloadError, ReloadMode, ReloadedPlans};
 use crate::config::Config;
 use crate::redis_client::endpoint::UrlSource;
@@ -32,7 +32,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct PlanReloader {
     read: ReadConfig,
     plans: Plans,
-    token: CurrentToken,
+    tokens: CurrentTokens,
     /// A partition on the servers that hold the settings of subjects.
     first: Partition,
     /// The configuration at the start: other differences wait for the next start.
@@ -47,13 +47,13 @@ pub(super) struct PlanReloader {
 }
 
 impl PlanReloader {
-    /// For a daemon that was started with `config` and has these plans and this token. Reads the files that the
+    /// For a daemon that was started with `config` and has these plans and tokens. Reads the files that the
     /// configuration names.
     pub(super) fn new(
         read: ReadConfig,
         config: &Config,
         plans: Plans,
-        token: CurrentToken,
+        tokens: CurrentTokens,
         redis: &RedisEndpoint,
         first: Partition,
     ) -> Self {
@@ -61,7 +61,7 @@ impl PlanReloader {
         Self {
             read,
             plans,
-            token,
+            tokens,
             first,
             started: config.clone(),
             started_files: FileDigests::from_config(config),
@@ -126,7 +126,7 @@ impl PlanReloader {
         if had_settings && !config.has_file_settings() {
             return Err("the configuration file sets nothing any more".to_owned());
         }
-        if self.token.is_set() && matches!(config.token(), Ok(None)) {
+        if self.tokens.is_set() && config.tokens().is_ok_and(|tokens| tokens.is_empty()) {
             return Err("http.token is gone, and /v1/check would be open to everybody".to_owned());
         }
         let dropped: Vec<String> =
@@ -153,7 +153,7 @@ impl PlanReloader {
 
     fn apply(&self, config: &Config) -> Result<ReloadedPlans, ReloadError> {
         let plans = config.plans().map_err(|error| refused(&error.into()))?;
-        let token = config.token().map_err(|error| refused(&error.into()))?;
+        let tokens = config.tokens().map_err(|error| refused(&error.into()))?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let settings = self.started.changed_until_restart(config).join(", ");
         if !settings.is_empty() {
@@ -176,8 +176,8 @@ impl PlanReloader {
                 "the contents of files that settings name have changed: they take effect at the next start"
             );
         }
-        if self.token.replace(token) {
-            tracing::info!("the token of the API has changed and is in effect");
+        if self.tokens.replace(tokens) {
+            tracing::info!("the tokens of the API have changed and are in effect");
         }
         let (changed, fingerprint) = (!self.plans.has_same_plans_as(&plans), plans.fingerprint().to_string());
         begin_alert_counters(&plans);

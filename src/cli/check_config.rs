@@ -50,13 +50,13 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     }
     let config = context.config_with_files()?;
     let channels = config.channels()?;
-    let token = config.token()?;
+    let tokens = config.tokens()?;
     let masked = config.masked();
     output::print(&args.format, &masked, |output| output.bytes(toml::to_string(&masked)?.as_bytes()))?;
     let mut findings = Findings::default();
     config.warnings().iter().for_each(|warning| findings.warn(warning));
     Channel::SENDING.iter().flat_map(|channel| channels.warnings(*channel)).for_each(|warning| findings.warn(warning));
-    token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
+    tokens.warnings().for_each(|warning| findings.warn(&warning));
     channels::warn_of_defaults(&config, &findings)?;
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     let zone_data = zones::data_in_use();

@@ -46,8 +46,11 @@ pub struct ReloadArgs {
 pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     // The daemon judges its own files and limits, which may differ from those of this command.
     let config = context.config()?;
-    let token = config.token_text()?.ok_or_else(|| {
-        failed("a reload over HTTP needs a token", "set http.token or http.token_file, or send the daemon SIGHUP")
+    let token = config.admin_token()?.ok_or_else(|| {
+        failed(
+            "a reload over HTTP needs a token that may do everything",
+            "set http.token, http.token_file or one of http.tokens with the scope admin, or send the daemon SIGHUP",
+        )
     })?;
     let listen = &config.http.listen;
     let base = match args.url {

@@ -79,6 +79,16 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["http", "listen"], r#"an IP address and a port, such as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
     (&["http", "token_file"], "the path of a file whose first line is the token"),
+    (
+        &["http", "tokens"],
+        r#"tables with a name, a file and scopes, such as { name = "gateway", file = "/run/secrets/gateway", scopes = ["check"] }"#,
+    ),
+    (&["http", "tokens", "*", "name"], "1 to 64 of the characters a-z, A-Z, 0-9, _, - and ., each name once"),
+    (&["http", "tokens", "*", "file"], "the path of a file with one or two lines, a valid token in each"),
+    (
+        &["http", "tokens", "*", "scopes"],
+        r#"a list of "check", "events:write", "read", "subjects:write", "deliveries:write" and "admin", which is all of them"#,
+    ),
     (&["check", "on_error"], r#""allow" or "deny""#),
     (&["check", "timeout"], r#"a duration above 0 and up to 5s, such as "100ms""#),
     (&["http", "public_url"], r#"a URL of a host, with an optional path, such as "https://quota.example.com""#),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::error::ConfigError;
 use super::settings::Config;
+use crate::api::config::TokenConfig;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
 use crate::redis_client::client::RESPONSE_TIMEOUT;
@@ -26,6 +27,10 @@ const HISTORY_DAYS_MAX: u32 = 1000;
 /// Maximum length of the stream key. It is the hash tag of all other keys, and shortened keys of limiters must still
 /// contain it.
 const STREAM_KEY_BYTES_MAX: usize = 128;
+/// Maximum number of named tokens: each request is compared with all of them.
+const TOKENS_MAX: usize = 100;
+/// Maximum length of a token's name.
+const TOKEN_NAME_BYTES_MAX: usize = 64;
 /// Maximum length of the prefix of subjects' keys, which is a part of each of them.
 const SUBJECT_PREFIX_BYTES_MAX: usize = 64;
 /// Minimum of `stream.age_max`: an outage of hours must cost no event.
@@ -129,6 +134,23 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.require_in(1..=BATCH_ENTRIES_MAX, &stream.batch_entries, &["stream", "batch_entries"]);
     violations.require_in(EVENT_IDS_RANGE, &stream.event_ids_max, &["stream", "event_ids_max"]);
     violations.require_in(1..=METRICS_MAX, &stream.metrics_max, &["stream", "metrics_max"]);
+}
+
+/// Names of callers stand in logs and metrics, so they are few and plain.
+fn check_tokens(config: &Config, violations: &mut Violations) {
+    let tokens = &config.http.tokens;
+    let many = format!("{} tokens are too many, at most {TOKENS_MAX} are allowed", tokens.len());
+    violations.require(tokens.len() <= TOKENS_MAX, &["http", "tokens"], many);
+    for (at, TokenConfig { name, scopes, .. }) in tokens.iter().enumerate() {
+        let index = format!("[{at}]");
+        let of = |key| ["http", "tokens", index.as_str(), key];
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        let is_legal = (1..=TOKEN_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
+        violations.require(is_legal, &of("name"), format!("{name:?} is not a name"));
+        let is_new = !tokens[..at].iter().any(|other| other.name == *name) && !name.starts_with("http.token");
+        violations.require(is_new, &of("name"), format!("{name:?} is the name of another token"));
+        violations.require(!scopes.is_empty(), &of("scopes"), "is empty");
+    }
 }
 
 /// The prefix is used as a pattern of SCAN, of an ACL and of client tracking, so it must select only the keys of
@@ -284,6 +306,7 @@ fn rest(config: &Config, violations: &mut Violations) {
     let timeout =
         format!("{} is longer than {}", HumanDuration(config.check.timeout), HumanDuration(CHECK_TIMEOUT_MAX));
     violations.require(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout);
+    check_tokens(config, violations);
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
     violations.require(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem);

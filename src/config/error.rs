@@ -53,7 +53,7 @@ pub enum ConfigError {
 #[derive(Debug)]
 pub struct ComponentError {
     /// The key, such as `email.templates`; `None` if the machine is at fault and no key.
-    pub(super) setting: Option<&'static str>,
+    pub(super) setting: Option<String>,
     /// The line or the variable that sets the key.
     pub(super) place: Option<Place>,
     /// The component's error.
@@ -65,9 +65,14 @@ pub struct ComponentError {
 impl fmt::Display for ComponentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.error.to_string();
-        match (self.setting, &self.place) {
-            (Some(setting), Some(place)) if text.contains(setting) => write!(f, "{text} ({place})"),
-            (Some(setting), Some(place)) => write!(f, "{text} ({setting}: {place})"),
+        match (self.setting.as_deref(), &self.place) {
+            (Some(setting), Some(place)) => {
+                let setting = setting.replace(".[", "[");
+                match text.contains(&setting) {
+                    true => write!(f, "{text} ({place})"),
+                    false => write!(f, "{text} ({setting}: {place})"),
+                }
+            }
             _ => f.write_str(&text),
         }
     }
@@ -113,7 +118,7 @@ impl ConfigError {
                 format!("quote a metric with a dot: \"{metric}\" = ...; TOML takes a dot outside quotes for a table")
             }
             Self::Component(ComponentError { setting, hint, .. }) => {
-                let path = || setting.map(|setting| setting.split('.').map(str::to_owned).collect::<Vec<_>>());
+                let path = || setting.as_deref().map(|setting| setting.split('.').map(str::to_owned).collect::<Vec<_>>());
                 let takes = || path().and_then(|path| Some(format!("{} takes {}", key(&path), allowed::of(&path)?)));
                 hint.map(str::to_owned).or_else(takes).unwrap_or_else(|| IN_EFFECT.to_owned())
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::error::{ComponentError, ConfigError};
 use super::settings::Config;
-use crate::api::Token;
+use crate::api::{TokenError, Tokens};
 use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
@@ -79,14 +79,25 @@ impl Config {
         channels::preview(self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
     }
 
-    /// The token of `[http]`, if it has one. Reads the file that the section names.
-    pub fn token(&self) -> Result<Option<Token>, ConfigError> {
-        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
+    /// The tokens of `[http]`. Reads the files that the section names.
+    pub fn tokens(&self) -> Result<Tokens, ConfigError> {
+        Tokens::from_config(&self.http).map_err(|error| self.refused_token(error))
     }
 
-    /// The token of `[http]`, in the form that callers send.
-    pub fn token_text(&self) -> Result<Option<Secret>, ConfigError> {
-        Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
+    /// A token of `[http]` that may do everything, in the form that callers send.
+    pub fn admin_token(&self) -> Result<Option<Secret>, ConfigError> {
+        Tokens::admin_text(&self.http).map_err(|error| self.refused_token(error))
+    }
+
+    fn refused_token(&self, error: TokenError) -> ConfigError {
+        let path: Vec<String> = error.setting().split('.').map(str::to_owned).collect();
+        let place = Some(self.places.place_of(&path));
+        ConfigError::Component(ComponentError {
+            setting: Some(path.join(".")),
+            place,
+            error: Box::new(error),
+            hint: None,
+        })
     }
 
     /// The server of `[redis]`. Reads the files that the section names.
@@ -97,7 +108,7 @@ impl Config {
     /// Lets the parts check their settings and the named files.
     pub(super) fn check_parts(&self) -> Result<(), ConfigError> {
         self.channels()?;
-        self.token()?;
+        self.tokens()?;
         self.endpoint()?;
         Ok(())
     }
@@ -109,12 +120,13 @@ impl Config {
 
     fn refused(
         &self,
-        setting: Option<&'static str>,
+        setting: Option<&str>,
         error: impl Error + Send + Sync + 'static,
         hint: Option<&'static str>,
     ) -> ConfigError {
         let place =
             setting.map(|setting| self.places.place_of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()));
+        let setting = setting.map(str::to_owned);
         ConfigError::Component(ComponentError { setting, place, error: Box::new(error), hint })
     }
 }

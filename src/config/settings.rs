@@ -73,7 +73,7 @@ pub struct Config {
 
 /// The settings that can change while the daemon runs.
 const OF_PLANS: [&str; 2] = ["default_plan", "plans"];
-const RELOADED: [&str; 3] = ["http.token", "http.token_file", "subjects.default_plans"];
+const RELOADED: [&str; 4] = ["http.token", "http.token_file", "http.tokens", "subjects.default_plans"];
 
 impl Config {
     /// The keys whose values differ in the other configuration and apply only after a restart, such as `email.timeout`.

@@ -89,6 +89,7 @@ meters! {
     DELIVERIES_WITHOUT_CONTACT = Gauge "quotabell_deliveries_without_contact" "Deliveries that wait because their subject has no contact";
     SUBJECTS_UNREADABLE = Counter "quotabell_subjects_unreadable_total" "Readings of a subject's hash with an unknown plan or an unreadable field";
     SUBJECTS_CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
+    API_REQUESTS = LabelledCounter "quotabell_api_requests_total" "Requests with a valid token by its name (caller) and whether its scopes allowed them (answer: allowed, forbidden)";
     CHECKS = LabelledCounter "quotabell_checks_total" "Checks by decision (allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, denied_quarter, denied_year, denied_total, error_allowed, error_denied)";
     CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
     HISTORY_DAYS_LEFT = Gauge "quotabell_history_days_left" "Days that are over whose counters are not archived yet";

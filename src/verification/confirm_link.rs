@@ -32,7 +32,13 @@ mod tests {
 
     fn link(public_url: &str) -> Option<String> {
         let listen = String::new();
-        let http = HttpConfig { listen, token: None, token_file: None, public_url: Some(public_url.to_owned()) };
+        let http = HttpConfig {
+            listen,
+            token: None,
+            token_file: None,
+            tokens: Vec::new(),
+            public_url: Some(public_url.to_owned()),
+        };
         http.confirm_links_below().map(|url| url_of(&url, "confirm", "t"))
     }
 

@@ -43,14 +43,14 @@ fn every_route_documents_its_token_and_its_refusals() {
         let operation = documented.operation(route.method, route.path);
         let security = match route.access {
             Access::Open => json!([]),
-            Access::TokenIfSet => json!([{"token": []}, {}]),
-            Access::RequiredToken => json!([{"token": []}]),
+            Access::IfSet(scope) => json!([{"token": [scope]}, {}]),
+            Access::Needs(scope) => json!([{"token": [scope]}]),
         };
         assert_eq!(operation["security"], security, "{} {}: security", route.method, route.path);
         let needed: &[&str] = match route.access {
             Access::Open => &[],
-            Access::TokenIfSet => &["401"],
-            Access::RequiredToken => &["401", "403"],
+            Access::IfSet(_) => &["401"],
+            Access::Needs(_) => &["401", "403"],
         };
         for status in needed {
             assert!(

@@ -81,7 +81,7 @@ async fn reading_needs_the_token_and_a_legal_request() {
         let answer = api.get(path).await;
         assert_eq!((answer.status, answer.header("cache-control")), (200, Some("no-store")), "{path}");
         api.without_token().get(path).await.expect_problem(401, "Authorization: Bearer TOKEN");
-        api.with_token("wrong").get(path).await.expect_problem(401, "not the one of http.token");
+        api.with_token("wrong").get(path).await.expect_problem(401, "none of those that are configured");
         if path != "/v1/subjects/alice" {
             let unknown = api.get(&format!("{path}?days=1")).await;
             unknown.expect_problem(400, "the query: ");
@@ -107,7 +107,7 @@ async fn reading_needs_the_token_and_a_legal_request() {
     let mut daemon = DaemonSetup::on(&usage.server.url()).start().await;
     let api = Caller::of(&mut daemon).await;
     for path in ROUTES {
-        api.get(path).await.expect_problem(403, "set http.token or http.token_file");
+        api.get(path).await.expect_problem(403, "set http.token, http.token_file or http.tokens");
     }
     daemon.drain().await;
 }

@@ -33,6 +33,18 @@ macro_rules! wrong_files {
 wrong_files! {
     /// A misspelt key would leave its default in force without a word.
     an_unknown_key_is_an_error: "[redis]\nurl = \"embedded\"\n\n[webhook]\ntiemout = \"5s\"\n";
+    /// A scope that is not known would let nobody in.
+    an_unknown_scope_is_an_error: "[[http.tokens]]\nname = \"gateway\"\nfile = \"f\"\nscopes = [\n  \"check\",\n  \"events\",\n]\n";
+    /// A token that may do nothing is a mistake.
+    a_token_without_scopes_is_an_error: "[[http.tokens]]\nname = \"gateway\"\nfile = \"f\"\nscopes = []\n";
+    /// Two callers with one name could not be told apart.
+    two_tokens_of_one_name_are_an_error: "[[http.tokens]]\nname = \"a\"\nfile = \"f\"\nscopes = [\"read\"]\n\n[[http.tokens]]\nname = \"a\"\nfile = \"g\"\nscopes = [\"read\"]\n";
+    /// Names stand in metrics and logs.
+    a_token_with_an_odd_name_is_an_error: "[[http.tokens]]\nname = \"the gateway\"\nfile = \"f\"\nscopes = [\"read\"]\n";
+    /// Its caller would be refused, and nobody would know why.
+    a_token_file_that_is_not_there_is_an_error: "[[http.tokens]]\nname = \"gateway\"\nfile = \"/nowhere/gateway\"\nscopes = [\"read\"]\n";
+    /// A token in the configuration is a secret in the wrong place.
+    a_token_in_place_of_its_file_is_an_error: "[[http.tokens]]\nname = \"gateway\"\ntoken = \"0123456789abcdef\"\nscopes = [\"read\"]\n";
     /// A misspelt section, likewise.
     an_unknown_section_is_an_error: "[webhok]\ntimeout = \"5s\"\n";
     /// A misspelt key of a plan.

@@ -124,11 +124,11 @@ fn routes_documented(markdown: &str) -> BTreeSet<(String, String, String)> {
 fn every_route_is_documented_with_its_token() {
     let routes = ROUTES.iter().map(|route| {
         let token = match route.access {
-            Access::Open => "open",
-            Access::TokenIfSet => "where one is set",
-            Access::RequiredToken => "needed",
+            Access::Open => "open".to_owned(),
+            Access::IfSet(scope) => format!("`{scope}`, if a token is set"),
+            Access::Needs(scope) => format!("`{scope}`"),
         };
-        (route.method.to_owned(), route.path.to_owned(), token.to_owned())
+        (route.method.to_owned(), route.path.to_owned(), token)
     });
     let (routes, documented): (BTreeSet<_>, _) = (routes.collect(), routes_documented(&text_of("docs/http-api.md")));
     let lacks: Vec<_> = routes.difference(&documented).collect();

@@ -289,6 +289,6 @@ async fn a_reload_puts_a_new_token_into_effect_and_names_other_files_that_have_c
     assert_eq!((status(rotated).await, status(TOKEN).await), (200, 401));
     let named = daemon.says("the contents of files that settings name have changed").await;
     assert!(named.contains("email.smtp_url_file") && !named.contains("127.0.0.1:2"), "{named}");
-    daemon.says("the token of the API has changed and is in effect").await;
+    daemon.says("the tokens of the API have changed and are in effect").await;
     daemon.drain().await;
 }

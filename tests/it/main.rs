@@ -11,6 +11,7 @@ mod api_erasure;
 mod api_mutes;
 mod api_openapi;
 mod api_subjects;
+mod api_tokens;
 mod api_unsubscribe;
 mod api_unverified;
 mod api_verification;
