@@ -4,6 +4,7 @@
 //! since; otherwise it is computed again. So a grant is given once, however often and from how many sides it is sent.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::RedisError;
 use schemars::JsonSchema;
@@ -21,6 +22,9 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{GrantId, Metric, PeriodSpan, Subject, Units, UnixMs, Window};
 use crate::views::GrantView;
 
+/// A notice follows no earlier than this after the grant was added: a commit or a look at the idle stream tells the
+/// worker of it before, so that it need not start over.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
 /// How often a change is computed again. A busy subject is counted every few milliseconds.
 const TRIES: u32 = 100;
 
@@ -235,10 +239,12 @@ impl Present {
         if let Some(end) = end.filter(|end| expires_at > *end) {
             return Err(GrantError::AfterPeriod { expires_at, window, end });
         }
-        // A grant that lives shorter than that is told of at once. Units for a period end with it, as everybody knows.
-        let notice = profile.grant_notice().filter(|notice| end.is_none() && !notice.is_zero());
+        // A grant that lives shorter than that is told of at once, and the workers hear of it before. Units that end
+        // with their period need no notice.
+        let notice = profile.grant_notice().filter(|notice| end != Some(expires_at) && !notice.is_zero());
         let notice_ms = notice.map(|notice| i64::try_from(notice.as_millis()).unwrap_or(i64::MAX));
-        let notice_at = notice_ms.map(|notice_ms| Rfc3339(expires_at.plus(-notice_ms).max(*now)));
+        let earliest = now.after(NOTICE_AFTER);
+        let notice_at = notice_ms.map(|notice_ms| Rfc3339(expires_at.plus(-notice_ms).max(earliest)));
         Ok(Grant { notice_at, ..grant })
     }
 

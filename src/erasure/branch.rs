@@ -10,7 +10,7 @@ use redis::RedisResult;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::children;
 use crate::ledger::counter_scan::CounterScan;
-use crate::ledger::grant_store;
+use crate::ledger::grants_due;
 use crate::ledger::query;
 use crate::redis_client::{Partition, Partitions};
 use crate::types::text::glob_literal;
@@ -53,7 +53,7 @@ pub async fn below(partitions: &Partitions, subject: &Subject) -> RedisResult<BT
             }
         }
     }
-    found.extend(grant_store::subjects(partition).await?.into_iter().filter(is_below));
+    found.extend(grants_due::all_subjects(partition).await?.into_iter().filter(is_below));
     let now = client.server_time().await?;
     for of in long_counters(partition, now).await? {
         let mut scan = CounterScan::new(of);

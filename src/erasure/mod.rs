@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::ledger::children;
 use crate::ledger::forget::{self, ForgottenCounts};
-use crate::ledger::grant_store;
+use crate::ledger::grants_due;
 use crate::ledger::query;
 use crate::outbox::forget::{ForgottenDeliveries, forget_deliveries, forget_failures, forget_outbox_entries};
 use crate::outbox::forget_in_digests::forget_in_digests;
@@ -128,7 +128,7 @@ async fn erase(
     metrics.extend(plans.limited_by_rates());
     let counts: ForgottenCounts = forget::counts(partition, subject, used).await?;
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
-    removed.grants = grant_store::forget(partition, subject).await?;
+    removed.grants = grants_due::forget(partition, subject).await?;
     removed.limiters = forget::limiters(partition, subject, &metrics).await?;
     removed.undelivered_alerts = forget_outbox_entries(partition, subject).await?;
     // The next pass finds deliveries that were created meanwhile.

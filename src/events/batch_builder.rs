@@ -54,8 +54,8 @@ pub struct BatchBuilder {
     age_max: Duration,
     /// When grants must be settled before later events are added.
     grants_due: Option<UnixMs>,
-    /// Whether the next event arrived at that time or later.
-    is_stopped: bool,
+    /// When the next event arrived, if that was at this time or later.
+    stopped_at: Option<UnixMs>,
     /// Number of the batch; tells whether a row belongs to it.
     number: u64,
     batch: Batch,
@@ -111,7 +111,7 @@ impl BatchBuilder {
             bounds,
             age_max: Duration::MAX,
             grants_due: None,
-            is_stopped: false,
+            stopped_at: None,
             number: NUMBER_FIRST,
             batch,
             closed_from: None,
@@ -139,13 +139,13 @@ impl BatchBuilder {
 
     /// Sets when grants must be settled; `None` for never.
     pub const fn set_grants_due(&mut self, due: Option<UnixMs>) {
-        (self.grants_due, self.is_stopped) = (due, false);
+        (self.grants_due, self.stopped_at) = (due, None);
     }
 
     /// The time until which grants must be settled before the next event, if all events before it are in an earlier
-    /// batch.
+    /// batch: when that event arrived.
     pub fn stopped_at_grants(&self) -> Option<UnixMs> {
-        self.grants_due.filter(|_| self.is_stopped && self.batch.entries == 0)
+        self.stopped_at.filter(|_| self.batch.entries == 0)
     }
 
     /// The deployment that commits.
@@ -200,7 +200,7 @@ impl BatchBuilder {
 
     /// Whether no more entries may be added.
     pub fn is_full(&self) -> bool {
-        self.is_stopped
+        self.stopped_at.is_some()
             || self.batch.entries >= self.bounds.entries
             || self.cost() >= self.bounds.cost
             || self.refused_bytes >= REFUSED_BYTES_BATCH
@@ -242,7 +242,8 @@ impl BatchBuilder {
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
-        self.is_stopped = self.grants_due.is_some_and(|due| arrival_of(found.entry.id, server) >= due);
+        let arrival = arrival_of(found.entry.id, server);
+        self.stopped_at = self.grants_due.filter(|due| arrival >= *due).map(|_| arrival);
         if self.is_full() {
             return AddResult::Full;
         }

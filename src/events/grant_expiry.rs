@@ -5,6 +5,7 @@
 //! committed, the grants are settled with the committed counts; then counting goes on. A commit that would pass a due
 //! time is refused by its script, so no worker can skip this.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -14,11 +15,12 @@ use crate::ledger::batch::MetricPeriod;
 use crate::ledger::grant_group::Grant;
 use crate::ledger::grant_store::{self, GrantChange, GrantReply, StoredGrants, UsageOf};
 use crate::ledger::grants::SubjectGrants;
+use crate::ledger::grants_due;
 use crate::redis_client::{ErrorKind, Partition, error_kind};
 use crate::subjects::watch::SubjectChanges;
 use crate::subjects::{Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{DeploymentId, GrantNotice, Subject, UnixMs};
+use crate::types::{DeploymentId, GrantNotice, LimitUnits, Subject, UnixMs};
 
 use super::session::Session;
 use super::session_error::SessionError;
@@ -58,11 +60,11 @@ impl Session<'_> {
         let failed = |source| SessionError::Redis { operation: "settle grants", source };
         let parts = &self.worker.parts;
         let partition = Partition { client: parts.client.clone(), keys: parts.keys.clone() };
-        for _ in 0..TRIES {
-            let subjects = grant_store::due_subjects(&partition, until).await.map_err(failed)?;
+        let mut tries = 0;
+        while tries < TRIES {
+            let subjects = grants_due::some_subjects(&partition, until).await.map_err(failed)?;
             if subjects.is_empty() {
-                let due = grant_store::due(&partition).await.map_err(failed)?;
-                self.builder.set_grants_due(due);
+                self.builder.set_grants_due(grants_due::next(&partition).await.map_err(failed)?);
                 return Ok(());
             }
             let now = partition.client.server_time().await.map_err(failed)?;
@@ -76,6 +78,8 @@ impl Session<'_> {
             names.iter().for_each(|subject| self.held.cache.changed(subject));
             self.worker.parts.changes.note(SubjectChanges::Of(names));
             self.worker.report.notices_raised();
+            // Any number of grants may be due at one moment.
+            tries = if replies.contains(&GrantReply::Written) { 0 } else { tries + 1 };
         }
         Err(SessionError::Again("grants changed all the time while they were settled"))
     }
@@ -86,7 +90,7 @@ impl DueGrants<'_> {
         match self.try_settle(subject).await {
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 tracing::error!(%subject, %error, "grants can't be read: they keep their units until that is corrected");
-                grant_store::postpone(&self.partition, subject, self.now.after(AGAIN_AFTER)).await?;
+                grants_due::postpone(&self.partition, subject, self.now.after(AGAIN_AFTER)).await?;
                 Ok(GrantReply::Written)
             }
             settled => settled,
@@ -96,10 +100,14 @@ impl DueGrants<'_> {
     async fn try_settle(&self, subject: &Subject) -> RedisResult<GrantReply> {
         let Self { partition, session, until, now } = self;
         let before = grant_store::read(partition, subject.clone(), None).await?;
-        let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await?;
-        let (levels, _) = stored.settings(&session.worker.parts.plans);
-        let Some(level) = levels.into_iter().next() else { return Ok(GrantReply::Written) };
-        let profile = &*level.profile;
+        let plans = &session.worker.parts.plans;
+        let profile = match StoredLevels::read(&partition.client, &partition.keys, subject).await {
+            Ok(stored) => stored.settings(plans).0.into_iter().next().map(|level| level.profile),
+            // Units expire also if nobody can read what the plan gives.
+            Err(error) if error_kind(&error) == ErrorKind::WrongType => None,
+            Err(error) => return Err(error),
+        };
+        let profile = &*profile.unwrap_or_else(|| Arc::new(Profile::unreadable(plans, 0)));
         let mut after = before.grants.clone();
         let expiring = after.pass(*until, &UsageOf { used: &before.used, profile }, *now);
         let notice = |grant| notice(session.builder.instance(), &before, &after, profile, grant, *now);
@@ -130,7 +138,8 @@ fn notice(
     let remaining = grant.remaining();
     let Grant { id, metric, period, units, expires_at, note, .. } = grant;
     let of = MetricPeriod { metric, period };
-    let base = profile.limits_of(&of.metric).iter().find(|limit| limit.window == period.window())?;
+    let base = profile.limits_of(&of.metric).iter().find(|limit| limit.window == period.window());
+    let base = base.map_or_else(LimitUnits::default, |limit| limit.units);
     Some(GrantNotice {
         id: GrantNotice::id_of(instance, subject, &id),
         subject: subject.clone(),
@@ -140,7 +149,7 @@ fn notice(
         units,
         remaining,
         expires_at: expires_at?,
-        limit: base.units.plus(grants.added().of(&of.metric, period)).get(),
+        limit: base.plus(grants.added().of(&of.metric, period)).get(),
         used: used.get(&of).copied().unwrap_or(0),
         plan: profile.plan().to_string(),
         timezone: profile.zone().name().to_owned(),

@@ -3,7 +3,7 @@
 use redis::RedisResult;
 use std::time::Instant;
 
-use crate::ledger::{Batch, CountedEventIds, grant_store};
+use crate::ledger::{Batch, CountedEventIds, grants_due};
 use crate::redis_client::xread::StreamReader;
 use crate::redis_client::{ErrorKind, Partition, error_kind};
 use crate::subjects::SettingsCache;
@@ -39,9 +39,8 @@ impl<'w> Session<'w> {
         worker.report.memory_unbounded(reader.unbounded());
         let first = Batch { server: reader.run_id().cloned(), ..first };
         let partition = Partition { client: parts.client.clone(), keys: parts.keys.clone() };
-        let grants_due = grant_store::due(&partition).await;
-        let grants_due =
-            grants_due.map_err(|source| SessionError::Redis { operation: "read when grants expire", source })?;
+        let due = grants_due::next(&partition).await;
+        let due = due.map_err(|source| SessionError::Redis { operation: "read when grants expire", source })?;
         let none = SettingsCache::new(parts.cache_entries, &parts.plans);
         let settings = std::mem::replace(&mut worker.settings, none);
         let now = Instant::now();
@@ -49,7 +48,7 @@ impl<'w> Session<'w> {
             after: first.from,
             builder: BatchBuilder::new(parts.keys.clone(), parts.config.late_max, first, worker.batch_sizer.bounds())
                 .with_age_max(parts.config.age_max)
-                .with_grants_due(grants_due),
+                .with_grants_due(due),
             held: WorkerCache::new(settings, event_ids).with_metrics_max(parts.config.metrics_max),
             loader: StateLoader::new(parts.keys.clone(), parts.plans.clone(), parts.changes.clone()),
             reader,

@@ -11,7 +11,7 @@ use crate::types::{Alert, Keys, Period, StreamId, Subject, UnixMs, keys};
 use super::batch::{Batch, CounterGroup, NewAlert};
 use super::children;
 use super::commit_settings::{CommitSettings, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT};
-use super::grant_store::due_of;
+use super::grants_due::time_of;
 use super::totals::{COUNTER_TTL_S, SPREAD_S, ttl_s};
 
 /// Commits batches of one partition.
@@ -266,7 +266,7 @@ fn decode(reply: Value) -> RedisResult<CommitReply> {
                 // The script counts from 1.
                 not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect(),
                 ran: (ran_us > 0).then(|| Duration::from_micros(ran_us)),
-                grants_due: due.as_deref().and_then(due_of),
+                grants_due: due.as_deref().and_then(time_of),
             }
         }
         "stale" => CommitReply::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),

@@ -10,7 +10,7 @@ use crate::types::{GrantId, LimitUnits, Metric, Period, Units, UnixMs};
 /// Maximum number of grants of a metric and period that are listed. Of the oldest ones without units left only the sum
 /// of what they paid for is kept; their ids may then be used again.
 pub(super) const LISTED_MAX: usize = 1_000;
-/// How long the grants of an ended period are kept: as long as its counter.
+/// How long the grants of an ended period are kept, and their ids are known.
 const KEPT_AFTER_PERIOD_MS: i64 = COUNTER_TTL_S as i64 * 1_000;
 
 text_enum! {
@@ -78,6 +78,8 @@ pub struct GrantGroup {
     pub(super) settled: u64,
     /// What grants have paid for that are not listed any more.
     pub(super) paid: u64,
+    /// Whether the period is over: its counter may be gone, and nothing is divided any more.
+    pub(super) is_closed: bool,
     /// In the order in which they were added.
     pub(super) grants: Vec<Grant>,
 }
@@ -88,6 +90,8 @@ pub(super) struct StoredGroup {
     pub(super) settled: u64,
     #[serde(default)]
     pub(super) paid: u64,
+    #[serde(default, rename = "closed", skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_closed: bool,
 }
 
 impl GrantGroup {
@@ -96,6 +100,9 @@ impl GrantGroup {
     ///
     /// Units that were given back by a credit are returned in the opposite order, and never to a grant that has ended.
     pub(super) fn settle(&mut self, total: u64, base: Option<LimitUnits>) {
+        if self.is_closed {
+            return;
+        }
         let spent = self.spent();
         if total >= self.settled {
             self.take(total - self.settled);
@@ -159,7 +166,18 @@ impl GrantGroup {
     pub(super) fn due(&self, period: Period) -> Option<UnixMs> {
         let active = self.grants.iter().filter(|grant| grant.state == GrantState::Active);
         let times = active.flat_map(|grant| [grant.expires_at, grant.notice_at]).flatten().map(|at| at.0);
-        times.chain(kept_until(period)).min()
+        let closes_at = period.has_end().then(|| period.ends_everywhere()).filter(|_| !self.is_closed);
+        times.chain(closes_at).chain(kept_until(period)).min()
+    }
+
+    /// Divides the usage of a period that is over for the last time. Its grants keep raising its limit, because events
+    /// of it may still arrive.
+    pub(super) fn close(&mut self, total: u64, base: Option<LimitUnits>) {
+        // After a long absence the counter may be gone, which is no credit.
+        if total >= self.settled {
+            self.settle(total, base);
+        }
+        self.is_closed = true;
     }
 }
 

@@ -8,15 +8,12 @@ use std::sync::LazyLock;
 use redis::{RedisResult, Value};
 
 use super::batch::MetricPeriod;
-use super::grants::{CurrentUsage, GRANT_PREFIX, SubjectGrants, to_json};
+use super::grants::{CurrentUsage, SubjectGrants, to_json};
 use super::read_totals::{CounterQuery, ask_counters, counters_from};
 use crate::redis_client::{Partition, Script};
 use crate::subjects::Profile;
 use crate::subjects::record::SubjectField;
-use crate::types::{GrantNotice, LimitUnits, StreamId, Subject, UnixMs, keys, nonce};
-
-/// Number of subjects whose grants are looked at together.
-const DUE_AT_ONCE: usize = 100;
+use crate::types::{GrantNotice, LimitUnits, StreamId, Subject, keys, nonce};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("grant_store.lua")));
 
@@ -140,69 +137,4 @@ fn due_argument(grants: &SubjectGrants, is_empty: bool) -> String {
         Some(due) => due.0.to_string(),
         None => "inf".to_owned(),
     }
-}
-
-/// When grants of a partition must be looked at next; `None` for never.
-pub async fn due(Partition { client, keys }: &Partition) -> RedisResult<Option<UnixMs>> {
-    let mut command = redis::cmd("ZRANGE");
-    command.arg(keys.grants_due()).arg(0).arg(0).arg("WITHSCORES");
-    let first: Vec<String> = client.query(&command).await?;
-    Ok(first.get(1).and_then(|score| due_of(score)))
-}
-
-/// The time in a score of the subjects with grants.
-pub(super) fn due_of(score: &str) -> Option<UnixMs> {
-    // Whole milliseconds are exact in a score.
-    let ms = score.parse::<f64>().ok().filter(|ms| ms.is_finite())?;
-    Some(UnixMs(ms as i64))
-}
-
-/// Some of the subjects of which grants are due until this time, the first one first.
-///
-/// # Errors
-///
-/// The error of Redis.
-pub async fn due_subjects(Partition { client, keys }: &Partition, until: UnixMs) -> RedisResult<Vec<Subject>> {
-    let mut command = redis::cmd("ZRANGE");
-    command.arg(keys.grants_due()).arg("-inf").arg(until.0).arg("BYSCORE").arg("LIMIT").arg(0).arg(DUE_AT_ONCE);
-    let names: Vec<Vec<u8>> = client.query(&command).await?;
-    // Only we write these names.
-    Ok(names.iter().filter_map(|name| Subject::parse(name).ok()).collect())
-}
-
-/// All subjects with grants.
-///
-/// # Errors
-///
-/// The error of Redis.
-pub async fn subjects(Partition { client, keys }: &Partition) -> RedisResult<Vec<Subject>> {
-    let names: Vec<Vec<u8>> = client.query(redis::cmd("ZRANGE").arg(keys.grants_due()).arg(0).arg(-1)).await?;
-    Ok(names.iter().filter_map(|name| Subject::parse(name).ok()).collect())
-}
-
-/// Looks at a subject's grants later, because they can't be read now.
-///
-/// # Errors
-///
-/// The error of Redis.
-pub async fn postpone(Partition { client, keys }: &Partition, subject: &Subject, until: UnixMs) -> RedisResult<()> {
-    let mut command = redis::cmd("ZADD");
-    command.arg(keys.grants_due()).arg("XX").arg(until.0).arg(subject.as_str());
-    client.query(&command).await
-}
-
-/// Removes all grants of a subject, and returns their number. Repeatable.
-///
-/// # Errors
-///
-/// The error of Redis; the grants may be removed.
-pub async fn forget(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
-    let key = keys.grants(subject);
-    let names: Vec<Vec<u8>> = client.query(redis::cmd("HKEYS").arg(&key)).await?;
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("UNLINK").arg(&key).ignore();
-    // If this is not done, the worker finds no grants and does it.
-    pipeline.cmd("ZREM").arg(keys.grants_due()).arg(subject.as_str()).ignore();
-    let () = client.pipe(&pipeline).await?;
-    Ok(names.iter().filter(|name| name.starts_with(GRANT_PREFIX.as_bytes())).count() as u64)
 }

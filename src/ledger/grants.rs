@@ -23,7 +23,7 @@ use crate::types::{GrantId, LimitUnits, Period, UnixMs};
 pub const ACTIVE_MAX: usize = 32;
 /// The field that changes with every change of the grants.
 pub const VERSION_FIELD: &str = "version";
-pub(super) const GRANT_PREFIX: &str = "grant:";
+const GRANT_PREFIX: &str = "grant:";
 const GROUP_PREFIX: &str = "group:";
 
 pub(super) fn to_json(value: &impl Serialize) -> String {
@@ -98,9 +98,9 @@ impl SubjectGrants {
         if let Some(of) = name.strip_prefix(GROUP_PREFIX) {
             let (metric, period) = of.split_once(' ')?;
             let of = MetricPeriod { metric: metric.parse().ok()?, period: Period::parse(period).ok()? };
-            let StoredGroup { settled, paid } = serde_json::from_str(value).ok()?;
+            let StoredGroup { settled, paid, is_closed } = serde_json::from_str(value).ok()?;
             let group = self.groups.entry(of).or_default();
-            (group.settled, group.paid) = (settled, paid);
+            (group.settled, group.paid, group.is_closed) = (settled, paid, is_closed);
             return Some(());
         }
         let grant: Grant = serde_json::from_str(value).ok()?;
@@ -208,7 +208,11 @@ impl SubjectGrants {
             if group.due(of.period).is_none_or(|due| due > until) {
                 continue;
             }
-            group.settle(usage.used(of), usage.base(of));
+            if of.period.has_end() && of.period.ends_everywhere() <= until {
+                group.close(usage.used(of), usage.base(of));
+            } else {
+                group.settle(usage.used(of), usage.base(of));
+            }
             for grant in group.grants.iter_mut().filter(|grant| grant.state == GrantState::Active) {
                 let is_due = |at: Option<Rfc3339>| at.is_some_and(|at| at.0 <= until);
                 if let Some(at) = grant.expires_at.filter(|_| is_due(grant.expires_at)) {
@@ -234,7 +238,8 @@ impl SubjectGrants {
     pub fn changes(&self, version: &str) -> GrantFields {
         let mut fields = BTreeMap::new();
         for (MetricPeriod { metric, period }, group) in &self.groups {
-            let stored = StoredGroup { settled: group.settled, paid: group.paid };
+            let GrantGroup { settled, paid, is_closed, .. } = *group;
+            let stored = StoredGroup { settled, paid, is_closed };
             fields.insert(format!("{GROUP_PREFIX}{metric} {period}"), to_json(&stored));
             fields.extend(group.grants.iter().map(|grant| (format!("{GRANT_PREFIX}{}", grant.id), to_json(grant))));
         }
@@ -422,17 +427,20 @@ mod tests {
         assert_eq!(noticed(4, 600, 600), 0);
     }
 
-    /// Events of yesterday may arrive today: they are judged by yesterday's limit.
+    /// Events of yesterday may arrive today: they are judged by yesterday's limit. What was paid for stays known.
     #[test]
-    fn grants_of_a_period_are_kept_as_long_as_its_counter() {
+    fn grants_of_a_period_outlive_its_counter() {
         let of_day = Grant { period: Period::parse("2026-11-21").expect("legal"), ..grant("a", 10, None) };
         let (period, added_at) = (of_day.period, UnixMs(1_763_700_000_000));
         let mut grants = SubjectGrants::default();
         grants.add(of_day, &Usage(0, Some(5)), added_at).expect("added");
+        assert_eq!(grants.due(), Some(period.ends_everywhere()), "settled while its counter is there");
+        grants.pass(period.ends_everywhere(), &Usage(3, Some(5)), period.ends_everywhere());
         let due = grants.due().expect("removed one day");
         assert_eq!(due, period.ends_everywhere().plus(14 * 86_400_000));
-        grants.pass(due.plus(-1), &Usage(3, Some(5)), due.plus(-1));
-        assert_eq!(grants.added().of(&Metric::default(), period), 10);
+        // Its counter is gone by then.
+        grants.settle(&Usage(0, Some(5)));
+        assert_eq!((spent(&grants), grants.added().of(&Metric::default(), period)), (vec![("a", 3)], 10));
         grants.pass(due, &Usage(0, Some(5)), due);
         assert!(grants.changes("v").is_empty && period.window() == Window::Day);
     }

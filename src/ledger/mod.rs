@@ -18,6 +18,7 @@ pub mod forget;
 pub mod grant_group;
 pub mod grant_store;
 pub mod grants;
+pub mod grants_due;
 pub mod history;
 pub mod query;
 pub mod read_totals;

@@ -22,8 +22,11 @@ const NEVER: &str = "never";
 
 impl RefuseAt {
     /// The most units that checks let a subject use: the percentage of the limit, rounded down. At most 2^53-1, because
-    /// no counter exceeds it.
+    /// no counter exceeds it. Under a limit of 0 none, whatever the plan says.
     pub fn units_max(self, limit: LimitUnits) -> u64 {
+        if limit.nonzero().is_none() {
+            return 0;
+        }
         let Self::Percent(percent) = self else { return UNITS_MAX };
         let units = u128::from(limit.get()) * u128::from(percent.get()) / 100;
         u64::try_from(units).unwrap_or(UNITS_MAX).min(UNITS_MAX)

@@ -208,18 +208,45 @@ async fn grants_that_cannot_be_read_stop_nobody() {
     let key = partition.keys.grants(&"bad".parse().expect("legal"));
     let expires_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
     give(&partition, "bad", [Grant { expires_at, ..grant("one", 10) }]).await;
-    give(&partition, "good", [Grant { expires_at, ..grant("one", 10) }]).await;
+    // Whatever the settings of a subject hold: its units expire.
+    for subject in ["good", "odd"] {
+        give(&partition, subject, [Grant { expires_at, ..grant("one", 10) }]).await;
+    }
+    partition.run::<()>(&["SET", "quota_subject:odd", "x"]).await;
+    partition.run::<u64>(&["ZADD", &partition.keys.grants_due(), "4", "no\nsubject"]).await;
     partition.run::<u64>(&["HSET", &key, "grant:one", "{}"]).await;
     // A subject whose grants were deleted by hand.
     partition.run::<u64>(&["ZADD", &partition.keys.grants_due(), "5", "gone"]).await;
     partition.add_at("2023-11-21T11:00:00Z", &["subject", "good"]).await;
     let _worker = partition.start_worker().await;
     partition.caught_up().await;
-    assert_eq!(of(&spent(&partition, "good").await, "one"), (0, GrantState::Expired));
+    for subject in ["good", "odd"] {
+        assert_eq!(of(&spent(&partition, subject).await, "one"), (0, GrantState::Expired), "{subject}");
+    }
     let due: Vec<(String, f64)> =
         partition.run(&["ZRANGE", &partition.keys.grants_due(), "0", "-1", "WITHSCORES"]).await;
     let names: Vec<&str> = due.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["bad", "good"], "that of `bad` comes again in a minute, that of `good` never");
+    assert_eq!(names, ["bad", "good", "odd"], "that of `bad` comes again in a minute, the others never");
+}
+
+/// A provider's grants end at the same midnight.
+#[tokio::test]
+async fn any_number_of_grants_expires_at_one_moment() {
+    let partition = Partition::without_worker();
+    let expires_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
+    partition.run::<u64>(&["HSET", "quota_subject:s7", "limit:requests", "0/total"]).await;
+    let names: Vec<String> = (0..1_200).map(|number| format!("s{number}")).collect();
+    let given = names.iter().map(|name| give(&partition, name, [Grant { expires_at, ..grant("one", 10) }]));
+    futures_util::future::join_all(given).await;
+    for (time, units) in [("09:00:00", "3"), ("11:00:00", "4")] {
+        partition.add_at(&format!("2023-11-21T{time}Z"), &["subject", "s7", "units", units]).await;
+    }
+    let _worker = partition.start_worker().await;
+    partition.caught_up().await;
+    for name in &names {
+        let expected = if name == "s7" { 3 } else { 0 };
+        assert_eq!(of(&spent(&partition, name).await, "one"), (expected, GrantState::Expired), "{name}");
+    }
 }
 
 /// A worker that has not heard of a grant yet must not count past its expiry.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use quotabell::actions::grants::{self, NewGrant};
 use quotabell::ledger::grant_group::GrantState;
-use quotabell::ledger::grant_store;
+use quotabell::ledger::{grant_store, grants_due};
 use quotabell::redis_client::Partitions;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
@@ -245,7 +245,7 @@ async fn all_is_counted(partitions: &Partitions, expected: &Expected) {
 async fn all_are_over(partitions: &Partitions) {
     eventually("every grant that expires has expired", || async {
         for partition in partitions.iter() {
-            if grant_store::due(partition).await.expect("answered").is_some() {
+            if grants_due::next(partition).await.expect("answered").is_some() {
                 return None;
             }
         }
