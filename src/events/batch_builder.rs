@@ -131,13 +131,6 @@ impl BatchBuilder {
     }
 
     /// Sets when grants must be settled; `None` for never.
-    #[must_use]
-    pub fn with_grants_due(mut self, due: Option<UnixMs>) -> Self {
-        self.set_grants_due(due);
-        self
-    }
-
-    /// Sets when grants must be settled; `None` for never.
     pub const fn set_grants_due(&mut self, due: Option<UnixMs>) {
         (self.grants_due, self.stopped_at) = (due, None);
     }

@@ -43,12 +43,14 @@ impl<'w> Session<'w> {
         let due = due.map_err(|source| SessionError::Redis { operation: "read when grants expire", source })?;
         let none = SettingsCache::new(parts.cache_entries, &parts.plans);
         let settings = std::mem::replace(&mut worker.settings, none);
+        let bounds = worker.batch_sizer.bounds();
+        let mut builder = BatchBuilder::new(parts.keys.clone(), parts.config.late_max, first, bounds)
+            .with_age_max(parts.config.age_max);
+        builder.set_grants_due(due);
         let now = Instant::now();
         Ok(Self {
-            after: first.from,
-            builder: BatchBuilder::new(parts.keys.clone(), parts.config.late_max, first, worker.batch_sizer.bounds())
-                .with_age_max(parts.config.age_max)
-                .with_grants_due(due),
+            after: builder.from(),
+            builder,
             held: WorkerCache::new(settings, event_ids).with_metrics_max(parts.config.metrics_max),
             loader: StateLoader::new(parts.keys.clone(), parts.plans.clone(), parts.changes.clone()),
             reader,

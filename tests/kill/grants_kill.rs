@@ -109,7 +109,7 @@ async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
     assert_eq!(grants.all().len() as u64, added, "each id once");
     assert_eq!(grants.added().of(&Metric::default(), total()), added);
     eprintln!("{} events, {added} top-ups", expected.events);
-    assert!(expected.events > 1_000 && added > 20, "too little happened");
+    assert!(expected.events > 1_000 && added > 5, "too little happened");
 }
 
 fn plans() -> Plans {
