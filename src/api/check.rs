@@ -67,7 +67,7 @@ fn example(body: &str) -> Value {
 }
 
 /// The response to a request that may proceed.
-pub(super) struct Allowed(HeaderMap, CheckResponse);
+pub(super) struct Allowed(pub(super) HeaderMap, CheckResponse);
 
 impl IntoResponse for Allowed {
     fn into_response(self) -> Response {
@@ -148,7 +148,23 @@ pub(super) async fn check(
     Json(body): Json<CheckBody>,
 ) -> Result<Allowed, Problem> {
     let CheckBody { subject, metric, units, record, id } = body;
-    match caller.0 {
+    decide(&api, &caller, Question { subject, metric, units, record, id }).await
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) subject: Subject,
+    pub(super) metric: Metric,
+    pub(super) units: Units,
+    pub(super) record: bool,
+    pub(super) id: Option<EventId>,
+}
+
+/// Decides; a refusal is a problem.
+pub(super) async fn decide(api: &ApiState, caller: &OfCaller, question: Question) -> Result<Allowed, Problem> {
+    let Question { subject, metric, units, record, id } = question;
+    match &caller.0 {
         None if record => return Err(Problem::needs_token("record")),
         Some(caller) if record && !caller.scopes.contains(Scope::EventsWrite) => {
             return Err(Problem::lacks_scope(&caller.name, Scope::EventsWrite));

@@ -90,6 +90,11 @@ impl CheckService {
         Self { config, lookup, partitions, servers }
     }
 
+    /// The header that names the subject in requests of gateways.
+    pub fn subject_header(&self) -> &str {
+        &self.config.subject_header
+    }
+
     /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`check()`].
     pub async fn decide(&self, request: &CheckRequest) -> CheckOutcome {
         let began = Instant::now();

@@ -56,6 +56,8 @@ impl HttpConfig {
 pub struct CheckConfig {
     /// The answer if no limit can be judged in time.
     pub on_error: OnError,
+    /// The header that names the subject in requests of gateways.
+    pub subject_header: String,
     /// Timeout of a check, including the read of the subject's settings.
     #[serde(with = "duration")]
     pub timeout: Duration,

@@ -6,6 +6,7 @@
 //! [`openapi`], the document that is made from it; [`server`], the limits on connections; [`ready`], what readiness
 //! means.
 
+pub(crate) mod authorize;
 pub(crate) mod body;
 mod check;
 pub(crate) mod check_service;

@@ -11,7 +11,7 @@ use axum::handler::Handler;
 use axum::http::HeaderMap;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{self, MethodRouter};
+use axum::routing::{self, MethodFilter, MethodRouter};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -39,6 +39,25 @@ macro_rules! methods {
 }
 
 methods!(get put post delete);
+
+/// A handler of every method.
+pub(super) fn any<H, M: 'static, I, O>(handler: H) -> DescribedRoute
+where
+    H: Handler<M, Arc<ApiState>> + DescribedHandler<I, O>,
+{
+    let methods = [
+        MethodFilter::HEAD,
+        MethodFilter::POST,
+        MethodFilter::PUT,
+        MethodFilter::DELETE,
+        MethodFilter::PATCH,
+        MethodFilter::OPTIONS,
+        MethodFilter::TRACE,
+        MethodFilter::CONNECT,
+    ];
+    let methods = methods.into_iter().fold(MethodFilter::GET, MethodFilter::or);
+    DescribedRoute { router: routing::on(methods, handler), describe: H::describe }
+}
 
 /// The parts of an operation that the signature of its handler determines.
 pub struct OperationDoc<'a> {

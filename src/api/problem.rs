@@ -105,6 +105,20 @@ impl Problem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail).of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
     }
 
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The same detail and header fields with another status.
+    #[must_use]
+    pub fn with_status(self, status: StatusCode) -> Self {
+        let ProblemParts { headers, body, .. } = *self.0;
+        let mut other = Self::new(status, body.detail);
+        other.0.headers = headers;
+        other
+    }
+
     /// Sets the type, a URI, and its constant title.
     #[must_use]
     pub fn of_kind(mut self, kind: &'static str, title: &'static str) -> Self {

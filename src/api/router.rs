@@ -32,7 +32,13 @@ fn router<'a>(routes: impl IntoIterator<Item = &'a Route>, api: Arc<ApiState>) -
     let mut router = Router::new();
     for route in routes {
         let guard = Authorization { api: Arc::clone(&api), access: route.access };
-        router = router.route(route.path, (route.endpoint)().router.route_layer(from_fn_with_state(guard, authorize)));
+        let layer = from_fn_with_state(guard, authorize);
+        let endpoint = || (route.endpoint)().router.route_layer(layer.clone());
+        router = match route.path.strip_suffix("{path}") {
+            None => router.route(route.path, endpoint()),
+            // What a gateway appends of its client, which may be a slash.
+            Some(above) => router.route(&format!("{above}{{*path}}"), endpoint()).route(above, endpoint()),
+        };
     }
     router
         .fallback(not_found)

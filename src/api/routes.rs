@@ -3,13 +3,13 @@
 //! The router and the OpenAPI document are made from this table. Read next: [`super::operation`], which derives
 //! parameters and bodies from the signatures of handlers; [`super::router`].
 
-use super::operation::{DescribedRoute, delete, get, post, put};
+use super::operation::{DescribedRoute, any, delete, get, post, put};
 use super::scope::Scope;
 use super::status_doc::{
-    CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE, StatusDoc,
-    TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
+    AUTHORIZE_FORBIDDEN, CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE,
+    StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
 };
-use super::{check, consent_links, contacts, deliveries, grants, mutes, probes, reload, subjects, top};
+use super::{authorize, check, consent_links, contacts, deliveries, grants, mutes, probes, reload, subjects, top};
 use crate::outbox::DeliveryAction;
 use Access::Open;
 
@@ -115,6 +115,19 @@ pub const ROUTES: &[Route] = &[
              ask, and nobody may record.",
         )
         .answers(&[check::ALLOWED, check::REFUSED, check::NOT_JUDGED]),
+    route("GET", "/v1/authorize", Access::IfSet(Scope::Check), || any(authorize::authorize))
+        .operation("authorize", "checks", "Decide whether a gateway's request may proceed")
+        .about(
+            "The decision of `/v1/check` without bodies, for gateways that send a request before each request. Takes \
+             every method. Input comes from the headers `X-Quota-Subject` (or `check.subject_header`), \
+             `X-Quota-Metric`, `X-Quota-Units`, `X-Quota-Id` and `X-Quota-Record`, or from the query. The gateway must \
+             overwrite these headers of its clients.",
+        )
+        .answers(&[check::ALLOWED, AUTHORIZE_FORBIDDEN, check::REFUSED, check::NOT_JUDGED]),
+    route("GET", "/v1/authorize/{path}", Access::IfSet(Scope::Check), || any(authorize::authorize_below))
+        .operation("authorizePath", "checks", "Decide whether a gateway's request may proceed, whatever its path")
+        .about("For gateways that append the path and the query of their client. Both are ignored.")
+        .answers(&[check::ALLOWED, AUTHORIZE_FORBIDDEN, check::REFUSED, check::NOT_JUDGED]),
     route("POST", "/v1/reload", ADMIN, || post(reload::reload))
         .operation("reload", "operations", "Read the plans again")
         .about(

@@ -93,6 +93,8 @@ pub(super) const UNAUTHORIZED: StatusDoc = problem(401, "The token is missing or
 pub(super) const FORBIDDEN: StatusDoc =
     problem(403, "The token lacks the scope of the route. Or the route is off until the operator sets a token.")
         .named("Forbidden");
+pub(super) const AUTHORIZE_FORBIDDEN: StatusDoc =
+    problem(403, "The token lacks the scope of the route. Or, with `deny=403`, the request may not proceed.");
 pub(super) const BODY_TIMEOUT: StatusDoc =
     problem(408, "The body did not arrive within 10 seconds.").named("BodyTimeout");
 pub(super) const BODY_TOO_LARGE: StatusDoc = problem(413, "The body has more than 16 KiB.").named("BodyTooLarge");

@@ -90,6 +90,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
         r#"a list of "check", "events:write", "read", "subjects:write", "deliveries:write" and "admin", which is all of them"#,
     ),
     (&["check", "on_error"], r#""allow" or "deny""#),
+    (&["check", "subject_header"], r#"the name of a header, such as "X-Quota-Subject""#),
     (&["check", "timeout"], r#"a duration above 0 and up to 5s, such as "100ms""#),
     (&["http", "public_url"], r#"a URL of a host, with an optional path, such as "https://quota.example.com""#),
     (&["verification", "requests"], r#"up to 100000 requests and a period of 1ms to 31d, such as "3/1h""#),

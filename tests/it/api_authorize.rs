@@ -1,0 +1,94 @@
+//! `/v1/authorize`: what gateways ask, by headers or by a query, and what they get.
+
+use serde_json::json;
+
+use crate::support::api::{Answer, Caller};
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::outbox::Outbox;
+
+const TOKEN: &str = "a-token-for-one-test-0123456789";
+
+struct Gateway {
+    outbox: Outbox,
+    api: Caller,
+    _daemon: Daemon,
+}
+
+impl Gateway {
+    async fn start(variables: &[(&str, &str)]) -> Self {
+        let outbox = Outbox::start();
+        let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN);
+        let setup = variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+        let mut daemon = setup.start().await;
+        daemon.becomes_ready().await;
+        let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+        assert_eq!(api.put("/v1/subjects/alice", &json!({"limits": {"requests": 10, "tokens": 5}})).await.status, 200);
+        Self { outbox, api, _daemon: daemon }
+    }
+
+    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.api.send(method, path, headers, "a body").await
+    }
+}
+
+/// Gateways pass on the method of their client, and append its path.
+#[tokio::test]
+async fn a_gateway_is_answered_by_status_and_header_fields_alone() {
+    let gateway = Gateway::start(&[]).await;
+    let alice = ("x-quota-subject", "alice");
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        for path in ["/v1/authorize", "/v1/authorize/", "/v1/authorize/orders/7?subject=eve&units=99"] {
+            let allowed = gateway.ask(method, path, &[alice]).await;
+            assert_eq!((allowed.status, allowed.text.as_str()), (200, ""), "{method} {path}");
+            assert_eq!(allowed.header("ratelimit-policy"), Some(r#""day";q=10;w=86400"#));
+            let refused = gateway.ask(method, path, &[alice, ("x-quota-units", "11")]).await;
+            assert_eq!(refused.status, 429, "{method} {path}");
+            assert!(refused.header("retry-after").is_some() && refused.header("ratelimit").is_some());
+        }
+    }
+    let of_tokens = [alice, ("x-quota-metric", "tokens"), ("x-quota-units", "6")];
+    gateway.ask("GET", "/v1/authorize", &of_tokens).await.expect_problem(429, "alice asks for 6 of tokens");
+    let recorded = [alice, ("x-quota-units", "4"), ("x-quota-record", "true"), ("x-quota-id", "one")];
+    for _ in 0..2 {
+        assert_eq!(gateway.ask("GET", "/v1/authorize", &recorded).await.status, 200);
+    }
+    eventually("the event counts once", || async {
+        let totals = gateway.outbox.totals().await;
+        ((totals.counted, totals.duplicates) == (1, 1)).then_some(())
+    })
+    .await;
+}
+
+/// nginx knows 401 and 403 alone; its configuration names the query, and a client's header must not change it.
+#[tokio::test]
+async fn a_query_wins_over_headers_and_may_ask_for_403() {
+    let gateway = Gateway::start(&[]).await;
+    let query = "/v1/authorize?subject=alice&units=11&deny=403";
+    let forged = [("x-quota-subject", "bob"), ("x-quota-units", "1")];
+    let refused = gateway.ask("GET", query, &forged).await;
+    refused.expect_problem(403, "alice asks for 11 of requests");
+    assert_eq!(refused.header("x-quota-status"), Some("429"));
+    assert_eq!(gateway.ask("GET", "/v1/authorize?subject=alice&units=10&deny=403", &[]).await.status, 200);
+    for (query, why) in [
+        ("", "the header X-Quota-Subject is missing"),
+        ("?subject=", "subject:"),
+        ("?subject=alice&units=0", "units: units must be decimal digits"),
+        ("?subject=alice&metric=No", "metric:"),
+        ("?subject=alice&record=yes", "record:"),
+        ("?subject=alice&deny=404", "deny: must be 403"),
+        ("?subject=alice&user=bob", "user"),
+    ] {
+        gateway.ask("GET", &format!("/v1/authorize{query}"), &[]).await.expect_problem(400, why);
+    }
+    gateway.api.without_token().get("/v1/authorize?subject=alice").await.expect_problem(401, "Bearer TOKEN");
+}
+
+/// An API whose callers are named by another header need not copy it.
+#[tokio::test]
+async fn the_header_of_the_subject_is_chosen() {
+    let gateway = Gateway::start(&[("QUOTABELL__CHECK__SUBJECT_HEADER", "X-Customer")]).await;
+    let asked = [("x-customer", "alice"), ("x-quota-subject", "bob"), ("x-quota-units", "11")];
+    gateway.ask("GET", "/v1/authorize", &asked).await.expect_problem(429, "alice asks for 11");
+    gateway.ask("GET", "/v1/authorize", &[]).await.expect_problem(400, "the header X-Customer is missing");
+}
