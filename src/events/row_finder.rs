@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::ledger::totals::RowKey;
 use crate::subjects::Profile;
 use crate::types::metric::METRIC_DEFAULT;
-use crate::types::{BillingStart, PeriodSpan, RefusalReason, Separator, UnixMs, Window};
+use crate::types::{BillingStart, Metric, PeriodSpan, RefusalReason, Separator, UnixMs, Window};
 use crate::zones::Zone;
 
 use super::levels::Levels;
@@ -59,15 +59,17 @@ impl RowFinder {
         mut missing: Option<&mut LoadRequest>,
     ) -> Result<Option<Levels>, InvalidEvent> {
         let Some(levels) = held.levels(self.separator, subject_index, missing.is_some()) else { return Ok(None) };
-        let (mut are_found, mut are_settings_known, mut above) = (true, true, None);
+        // Without the settings of all levels, nobody knows whether the metric has a limit, nor the zone of each level.
+        let unknown = levels.as_slice().iter().filter(|at| held.cache.subject(**at).profile().is_none());
+        if let Some(missing) = missing.as_deref_mut() {
+            missing.settings.extend(unknown.clone());
+        }
+        if unknown.count() > 0 {
+            return Ok(None);
+        }
+        let (mut are_found, mut above) = (true, None);
         for at in levels.as_slice().iter().copied() {
-            let is_unknown = held.cache.subject(at).profile().is_none();
-            if let (true, Some(missing)) = (is_unknown, missing.as_deref_mut()) {
-                missing.settings.push(at);
-            }
-            // Without the settings of a level, nobody knows the zone of those below it.
-            are_settings_known &= !is_unknown;
-            are_found &= are_settings_known && self.find_level(held, at, above, event, missing.as_deref_mut())?;
+            are_found &= self.find_level(held, &levels, (at, above), event, missing.as_deref_mut())?;
             above = Some(at);
         }
         Ok(are_found.then_some(levels))
@@ -76,8 +78,8 @@ impl RowFinder {
     fn find_level(
         &mut self,
         held: &mut WorkerCache,
-        subject_index: u32,
-        above: Option<u32>,
+        levels: &Levels,
+        (subject_index, above): (u32, Option<u32>),
         event: &UsageEvent<'_>,
         mut missing: Option<&mut LoadRequest>,
     ) -> Result<bool, InvalidEvent> {
@@ -94,8 +96,12 @@ impl RowFinder {
         let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
         self.judge_lateness(day.end, event)?;
         let name = event.metric.unwrap_or(METRIC_DEFAULT);
+        let has_limit = |metric: &Metric| {
+            let mut profiles = levels.as_slice().iter().filter_map(|at| held.cache.subject(*at).profile());
+            profiles.any(|profile| !profile.limits_of(metric).is_empty())
+        };
         if let Some(of_day) = day.period.day()
-            && !held.day_metrics.admit(of_day, name, |metric| !profile.limits_of(metric).is_empty())?
+            && !held.day_metrics.admit(of_day, name, has_limit)?
         {
             if let Some(missing) = missing {
                 missing.days.push(of_day);

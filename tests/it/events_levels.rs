@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::eventually::eventually;
-use crate::support::partition::Partition;
+use crate::support::partition::{Partition, WorkerSettings};
 use quotabell::types::{Alert, Day, Period};
 
 const DAY: &str = "2023-11-14";
@@ -138,4 +138,22 @@ async fn a_zone_applies_to_all_levels_below_it() {
         partition.count("acme/a", "requests", day()).await
     })
     .await;
+}
+
+/// A metric for which a key has a limit must be counted on a day with the maximum number of metrics, although the levels
+/// above have no limit for it and are asked first; otherwise the key's limit would be without effect.
+#[tokio::test]
+async fn a_limit_of_any_level_admits_its_metric() {
+    let partition = Partition::of_trees();
+    partition.run::<u64>(&["HSET", "quota_subject:acme/a", "limit:images", "10"]).await;
+    partition.start_worker_with(WorkerSettings { metrics_max: 1, ..WorkerSettings::default() }).await;
+    for (minute, subject, metric) in [(30, "acme/a", "requests"), (31, "acme/a", "images"), (32, "acme/b", "images")] {
+        partition.add_at(&format!("2023-11-14T14:{minute}:00Z"), &["subject", subject, "metric", metric]).await;
+    }
+    partition.add_at("2023-11-14T14:33:00Z", &["subject", "acme/b", "metric", "invented"]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.refused().await.len(), 1, "the metric without a limit");
+    for (subject, count) in [("acme", 2), ("acme/a", 1), ("acme/b", 1)] {
+        assert_eq!(partition.count(subject, "images", day()).await, Some(count), "{subject}");
+    }
 }
