@@ -6,9 +6,9 @@ use quotabell_throttle::{Cooldown, CooldownDecision};
 use redis::RedisResult;
 
 use crate::channels::Sample;
-use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::contacts::select::{SelectContactError, select};
+use crate::contacts::{Contact, distinct};
 use crate::redis_client::Partition;
 use crate::types::text::printable;
 use crate::types::{ContactId, Subject, UnixMs, Window};
@@ -41,7 +41,7 @@ pub fn choose(contacts: &ResolvedContacts, named: Option<&str>) -> Result<Contac
     // A webhook with a new, unconfirmed secret has two contacts with one id. The first one gets alerts.
     let known: Vec<&Contact> = readable.iter().chain(disabled).chain(unverified).collect();
     let selected = match named.map(|text| select(&known, text)) {
-        None => readable.iter().map(|contact| contact.id.clone()).collect(),
+        None => distinct(readable).into_iter().map(|contact| contact.id.clone()).collect(),
         Some(Ok(ids)) => ids,
         Some(Err(SelectContactError::NotFound(_))) => Vec::new(),
         Some(Err(error)) => return Err(ChooseError::Ambiguous(error)),

@@ -97,11 +97,10 @@ impl Contact {
         derived_id(self.channel(), self.address())
     }
 
-    /// The contact as a level below its subject gets it. Its id there is the one derived from its address, so that it
-    /// never is the id of another contact.
+    /// The contact as a level below its subject gets it.
     #[must_use]
     pub fn inherited_from(self, subject: &Subject) -> Self {
-        Self { id: self.derived_id(), inherited: Some((subject.clone(), self.id.clone())), ..self }
+        Self { id: self.id.inherited_from(subject), inherited: Some((subject.clone(), self.id)), ..self }
     }
 
     /// The subject that it belongs to, and the contact as it is there, for a contact of `subject`.
@@ -199,6 +198,18 @@ fn derived_id(channel: Channel, address: &str) -> ContactId {
         Channel::Webhook | Channel::None => Cow::Borrowed(address),
     };
     ContactId::derived(channel, &address)
+}
+
+/// The contacts, without inherited ones whose address an earlier contact has: an address that several levels name gets
+/// one message.
+pub fn distinct<'a>(contacts: impl IntoIterator<Item = &'a Contact>) -> Vec<&'a Contact> {
+    let mut distinct: Vec<&Contact> = Vec::new();
+    for contact in contacts {
+        if contact.inherited.is_none() || !distinct.iter().any(|earlier| earlier.has_same_address(contact)) {
+            distinct.push(contact);
+        }
+    }
+    distinct
 }
 
 /// A contact with `***` instead of secret and headers: for output, never for storage.

@@ -33,7 +33,8 @@ pub struct ContactResolver {
 pub struct ResolvedContacts {
     /// The source of the readable contacts.
     pub source: ContactsSource,
-    /// Readable and verified contacts.
+    /// Readable and verified contacts: the subject's own first. Levels may name one address: see
+    /// [`distinct`](super::distinct).
     pub readable: Vec<Contact>,
     /// Disabled contacts: nothing is sent to them.
     pub disabled: Vec<Contact>,
@@ -267,11 +268,7 @@ impl ContactResolver {
                     .map(|contact| contact.inherited_from(&subject))
                     .collect::<Vec<_>>()
             };
-            for contact in below(contacts.readable) {
-                if !all.readable.iter().any(|other| other.has_same_address(&contact)) {
-                    all.readable.push(contact);
-                }
-            }
+            all.readable.extend(below(contacts.readable));
             all.disabled.extend(below(contacts.disabled));
             all.unreadable.extend(contacts.unreadable);
         }
@@ -392,6 +389,8 @@ fn without_reserved_id(mut contact: Contact) -> Contact {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn parsed(fallback: &[&str], field: &str) -> ResolvedContacts {
@@ -479,7 +478,7 @@ mod tests {
     }
 
     /// A level without contacts has those of the nearest level above that has some; contacts with `subtree` of any
-    /// level above come on top, each address once.
+    /// level above come on top. One address may come twice: each entry has a filter of its own.
     #[test]
     fn levels_inherit_contacts() {
         let resolver = ContactResolver::new(Keys::new("usage"), vec![Contact::email("ops@b.test")]);
@@ -494,24 +493,27 @@ mod tests {
         assert_eq!(of([&[], &[], &["org"]]), ["org"]);
         assert_eq!(of([&[], &["team"], &["org", "audit+"]]), ["team", "audit"]);
         assert_eq!(of([&["key"], &["lead+"], &["audit+"]]), ["key", "lead", "audit"]);
-        assert_eq!(of([&["audit"], &[], &["audit+"]]), ["audit"]);
+        assert_eq!(of([&["audit"], &[], &["audit+"]]), ["audit", "audit"]);
         assert_eq!(of([&[], &[], &[]]), ["ops"]);
     }
 
-    /// The id is that of the address: two levels may have used one id for two addresses. The language is that of the
-    /// level that the contact belongs to.
+    /// Two levels may use one id for two addresses, or have one address without an id: deliveries would confuse the
+    /// two. The language is that of the level that the contact belongs to.
     #[test]
     fn an_inherited_contact_knows_where_it_belongs() {
         let resolver = ContactResolver::new(Keys::new("usage"), Vec::new());
+        let locale = |contact: &Contact| contact.locale.as_ref().map(ToString::to_string);
         let own = level(&resolver, "acme/a", &mails(&["team"]), Some("vi"));
         let above = level(&resolver, "acme", &mails(&["audit+"]), Some("en"));
         let contacts = resolver.of_levels(vec![own, above]).readable;
         let (team, audit) = (&contacts[0], &contacts[1]);
-        assert_eq!((team.id.as_str(), team.locale.as_ref().map(ToString::to_string)), ("same", Some("vi".into())));
-        assert_eq!(
-            (audit.id.clone(), audit.locale.as_ref().map(ToString::to_string)),
-            (audit.derived_id(), Some("en".into()))
-        );
+        assert_eq!((team.id.as_str(), locale(team)), ("same", Some("vi".into())));
+        assert_eq!(locale(audit), Some("en".into()));
+        let without_id = mails(&["audit+"]).replace(r#""id":"same","#, "");
+        let levels = ["acme/a/k", "acme/a", "acme"].map(|name| level(&resolver, name, &without_id, None));
+        let contacts = resolver.of_levels(levels.into()).readable;
+        let ids: BTreeSet<&str> = contacts.iter().chain([audit]).map(|contact| contact.id.as_str()).collect();
+        assert_eq!((contacts.len(), ids.len()), (3, 4), "{ids:?}");
         let (subject, stored) = audit.where_it_belongs(&"acme/a".parse().expect("legal"));
         assert_eq!((subject.as_str(), stored.id.as_str()), ("acme", "same"));
     }

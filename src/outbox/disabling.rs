@@ -23,7 +23,7 @@ use super::recipients::Recipients;
 use super::settle::Settlement;
 use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::contacts::store::{EditContactsError, edit_contacts};
-use crate::contacts::{Contact, masked_contact};
+use crate::contacts::{Contact, distinct, masked_contact};
 use crate::redis_client::backoff::BackoffPolicy;
 use crate::types::{
     ContactId, DisableReason, DisabledNotice, DisabledState, Notification, Outcome, OutcomeClass, Subject, UnixMs,
@@ -129,8 +129,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         let address = masked_contact(disabled).address().to_owned();
         let notice = DisabledNotice::new(owner, &disabled.id, (disabled.channel(), address), state.clone());
         let notification = Notification::ContactDisabled(notice);
+        let others = distinct(told.readable.iter().filter(|other| other.id != disabled.id));
         let operators = told.operator.iter().filter(|one| one.notices).map(|one| &one.contact);
-        for contact in told.readable.iter().filter(|other| other.id != disabled.id).chain(operators) {
+        for contact in others.into_iter().chain(operators) {
             enqueue_while_leased(client, keys, NewDelivery { notification: &notification, contact }, leased).await?;
         }
         new_deliveries.notify_one();

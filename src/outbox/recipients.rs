@@ -2,7 +2,7 @@
 
 use super::config::MultiplePolicy;
 use crate::contacts::resolver::ResolvedContacts;
-use crate::contacts::{Contact, OperatorContact};
+use crate::contacts::{Contact, OperatorContact, distinct};
 use crate::types::{ContactFilter, QuotaNotification};
 
 /// The recipients of a notification about a quota.
@@ -28,11 +28,10 @@ impl Recipients {
         let notification = notification.into();
         let hears = |contact: &Contact| hears(&contact.filter, notification, on_multiple);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;
-        let mut told: Vec<Contact> = readable.iter().filter(|contact| hears(contact)).cloned().collect();
-        let is_left_to_others = told.is_empty() && disabled.iter().any(hears);
-        if is_left_to_others {
-            told.clone_from(readable);
-        }
+        let is_left_to_others = !readable.iter().any(hears) && disabled.iter().any(hears);
+        // Only now, because each entry with the same address has a filter of its own.
+        let told = distinct(readable.iter().filter(|contact| is_left_to_others || hears(contact)));
+        let mut told: Vec<Contact> = told.into_iter().cloned().collect();
         let is_left_to_operator = is_left_to_others && told.is_empty();
         let gets_copy = |one: &&OperatorContact| {
             one.takes_plan(notification.plan()) && hears(&one.contact) || is_left_to_operator && one.notices
@@ -142,6 +141,28 @@ mod tests {
         let contacts = ResolvedContacts { readable: vec![requests], ..ResolvedContacts::default() };
         assert_eq!(told(&other, &contacts, each), names(&[], false));
         assert_eq!(told(&alert(80, &[]), &ResolvedContacts::default(), each), names(&[], true));
+    }
+
+    /// An address must hear what any of its entries accepts, and once: the own entry first, whose language and secret
+    /// are those that its owner knows.
+    #[test]
+    fn an_address_that_is_inherited_hears_by_each_of_its_filters() {
+        let each = MultiplePolicy::Each;
+        let inherited =
+            |thresholds: &[u16]| contact("audit", thresholds).inherited_from(&"acme".parse().expect("legal"));
+        let contacts = ResolvedContacts {
+            readable: vec![contact("audit", &[100]), inherited(&[])],
+            ..ResolvedContacts::default()
+        };
+        let of = |alert: &Alert, contacts: &ResolvedContacts| Recipients::select(alert, contacts, each).contacts;
+        assert_eq!(of(&alert(80, &[]), &contacts), [inherited(&[])]);
+        assert_eq!(of(&alert(100, &[]), &contacts), [contact("audit", &[100])]);
+        let left = ResolvedContacts {
+            readable: vec![contact("audit", &[50]), inherited(&[50])],
+            disabled: vec![disabled("gone", &[])],
+            ..ResolvedContacts::default()
+        };
+        assert_eq!(of(&alert(100, &[]), &left), [contact("audit", &[50])], "what is left to the others comes once too");
     }
 
     /// The highest threshold of a jump may be outside of a contact's filter: the contact must then get a lower one.

@@ -2,6 +2,7 @@
 
 use super::alert::digest_of;
 use super::channel::Channel;
+use super::subject::Subject;
 use super::text_form::text_id;
 
 text_id! {
@@ -20,6 +21,11 @@ impl ContactId {
     /// The id derived from a channel and the normal form of an address.
     pub fn derived(channel: Channel, address: &str) -> Self {
         Self(format!("{DERIVED_PREFIX}{}", &digest_of(&[channel.as_str(), address])[..DERIVED_DIGITS]))
+    }
+
+    /// The id that a contact of this level has at the levels below, whose own contacts may have its id or its address.
+    pub fn inherited_from(&self, level: &Subject) -> Self {
+        Self(format!("{DERIVED_PREFIX}{}", &digest_of(&[level.as_str(), &self.0])[..DERIVED_DIGITS]))
     }
 
     /// The id of the operator's contact with this name in the configuration: a contact of a subject may have the same
