@@ -1,8 +1,8 @@
 //! Limits the number of metrics of a day: a producer that invents a name for each event would create endless counters,
 //! and days that are never archived.
 //!
-//! A metric for which the subject or a level above has a limit is always counted, so that invented names do not displace
-//! the metrics that matter.
+//! A metric for which the subject or a level above has a limit is always counted, so that invented names do not
+//! displace the metrics that matter.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,4 +1,7 @@
-//! The children of a subject: which subjects of the level below were used lately, and what they used.
+//! The children of a subject: which subjects of the level below were used lately, and what they used. The wrapper of
+//! `children.lua`.
+
+use std::sync::LazyLock;
 
 use redis::RedisResult;
 
@@ -6,8 +9,10 @@ use super::batch::MetricPeriod;
 use super::counter_scan::SubjectCount;
 use super::query::run;
 use super::read_totals::{counter_of, no_count};
-use crate::redis_client::Partition;
+use crate::redis_client::{Partition, Script};
 use crate::types::{Keys, Subject, keys};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("children.lua")));
 
 /// Maximum number of children that are read: those that were used last.
 pub const CHILDREN_MAX: usize = 1_000;
@@ -67,12 +72,17 @@ pub fn sort(counts: &mut [SubjectCount]) {
     counts.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.subject.cmp(&b.subject)));
 }
 
-/// Removes the list of a subject's children, and the subject from the list of the level above. Repeatable.
+/// Removes the list of a subject's children, and the subject from the list of the level above. The worker then lists
+/// again what is used. Repeatable.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection; nothing was removed if Redis answered with an error.
 pub async fn forget(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<()> {
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("UNLINK").arg(key(keys, subject)).ignore();
+    let mut call = SCRIPT.call().key(keys.checkpoint()).key(key(keys, subject)).arg(subject.as_str());
     if let Some(parent) = keys.separator().ancestors(subject).first() {
-        pipeline.cmd("ZREM").arg(key(keys, parent)).arg(subject.as_str()).ignore();
+        call = call.key(key(keys, parent));
     }
-    client.pipe(&pipeline).await
+    let _removed: u64 = call.run(client).await?;
+    Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::support::eventually::eventually;
 use crate::support::partition::{Partition, WorkerSettings};
+use quotabell::ledger::children;
 use quotabell::types::{Alert, Day, Period};
 
 const DAY: &str = "2023-11-14";
@@ -140,8 +141,8 @@ async fn a_zone_applies_to_all_levels_below_it() {
     .await;
 }
 
-/// A metric for which a key has a limit must be counted on a day with the maximum number of metrics, although the levels
-/// above have no limit for it and are asked first; otherwise the key's limit would be without effect.
+/// A metric for which a key has a limit must be counted on a day with the maximum number of metrics, although the
+/// levels above have no limit for it and are asked first; otherwise the key's limit would be without effect.
 #[tokio::test]
 async fn a_limit_of_any_level_admits_its_metric() {
     let partition = Partition::of_trees();
@@ -155,5 +156,28 @@ async fn a_limit_of_any_level_admits_its_metric() {
     assert_eq!(partition.refused().await.len(), 1, "the metric without a limit");
     for (subject, count) in [("acme", 2), ("acme/a", 1), ("acme/b", 1)] {
         assert_eq!(partition.count(subject, "images", day()).await, Some(count), "{subject}");
+    }
+}
+
+/// A key that is used again while it is erased must be found below its team: a list that does not name it would hide it
+/// from people, and from the next erasure of the branch.
+#[tokio::test]
+async fn a_subject_that_is_erased_is_listed_again_when_it_is_used() {
+    let partition = Partition::of_trees();
+    partition.start_worker().await;
+    let add = async |subject: &str| {
+        partition.add(&[(b"subject", subject.as_bytes())]).await;
+        partition.caught_up().await;
+    };
+    let list = async || partition.run::<Vec<String>>(&["ZRANGE", "quota_children:{usage}:acme", "0", "-1"]).await;
+    add("acme/a").await;
+    assert_eq!(list().await, ["acme/a"]);
+    // The last step of an erasure, after the worker has counted again.
+    let erased = quotabell::redis_client::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
+    for subject in ["acme/a", "acme"] {
+        children::forget(&erased, &subject.parse().expect("legal")).await.expect("redis answers");
+        assert_eq!(list().await, [""; 0]);
+        add("acme/a").await;
+        assert_eq!(list().await, ["acme/a"], "{subject} is erased");
     }
 }
