@@ -13,37 +13,20 @@ use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::ledger::batch::MetricPeriod;
 use crate::ledger::children;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::ledger::grants_due;
 use crate::ledger::query;
 use crate::outbox::forget::{ForgottenDeliveries, forget_deliveries, forget_failures, forget_outbox_entries};
+use crate::outbox::forget_in_alerts::forget_in_alerts;
 use crate::outbox::forget_in_digests::forget_in_digests;
 use crate::outbox::subject_deliveries::deliveries_of;
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::Plans;
-use crate::types::Subject;
+use crate::types::{Branch, Subject};
 use crate::verification::{ForgottenRequests, forget_requests};
 use crate::views::{alerts, subject as subjects};
-
-impl ErasedCounts {
-    fn add(&mut self, other: &Self) {
-        let Self { settings, counters, alerts, flags, history, refused, undelivered_alerts, deliveries, .. } = self;
-        *settings += other.settings;
-        *counters += other.counters;
-        *alerts += other.alerts;
-        *flags += other.flags;
-        *history += other.history;
-        *refused += other.refused;
-        *undelivered_alerts += other.undelivered_alerts;
-        *deliveries += other.deliveries;
-        self.pending_deliveries += other.pending_deliveries;
-        self.verification_codes += other.verification_codes;
-        self.verification_links += other.verification_links;
-        self.limiters += other.limiters;
-        self.grants += other.grants;
-    }
-}
 
 /// Maximum number of passes over the deliveries of a subject: its settings are gone, so few new ones can appear.
 const PASSES_MAX: usize = 10;
@@ -104,33 +87,86 @@ pub async fn erase_branch(
 ) -> RedisResult<ErasedSubject> {
     let mut removed = ErasedCounts::default();
     // The deepest levels first: if it fails, the lists of children still name what is left.
-    for one in below.iter().rev().chain([subject]) {
-        removed.add(&erase(partitions, plans, event_age_max, one).await?);
+    let gone: Vec<&Subject> = below.iter().rev().chain([subject]).collect();
+    for one in &gone {
+        let partition = partitions.partition_of(one);
+        removed.settings += subjects::read_fields(partition, one).await?.len() as u64;
+        let () = partition.client.query(redis::cmd("DEL").arg(partition.keys.subject(one))).await?;
     }
-    Ok(ErasedSubject { subject: subject.clone(), subjects: below.len() as u64 + 1, removed })
+    let branch = Branch::new(subject.clone(), partitions.first().keys.separator());
+    // A tree is in one partition. Before subjects were paths, each had a partition of its own, and a partition refuses
+    // events of other partitions, with their subject.
+    for partition in partitions.iter() {
+        erase_counts(partition, plans, event_age_max, &gone, &mut removed).await?;
+        removed.undelivered_alerts += forget_outbox_entries(partition, &branch).await?;
+        erase_in_alerts(partition, event_age_max, subject, &branch).await?;
+        for one in &gone {
+            erase_deliveries(partition, one, &mut removed).await?;
+            forget_failures(partition, one).await?;
+            removed.history += forget::history(partition, one).await?;
+        }
+        removed.refused += forget::refused(partition, &branch).await?;
+    }
+    // Digests name subjects of all partitions and are in the first one.
+    let digests = deliveries_of(partitions.first(), None).await?;
+    forget_in_digests(partitions.first(), &branch, &digests).await?;
+    for one in &gone {
+        // Nothing is left that could send a message.
+        let ForgottenRequests { codes, links } = forget_requests(partitions, one).await?;
+        removed.verification_codes += codes;
+        removed.verification_links += links;
+        for partition in partitions.iter() {
+            children::forget(partition, one).await?;
+        }
+    }
+    Ok(ErasedSubject { subject: subject.clone(), subjects: gone.len() as u64, removed })
 }
 
-async fn erase(
-    partitions: &Partitions,
+/// Removes the counters, with records and flags, and the windows of limiters.
+async fn erase_counts(
+    partition: &Partition,
     plans: &Plans,
     event_age_max: Duration,
-    subject: &Subject,
-) -> RedisResult<ErasedCounts> {
-    let partition = partitions.partition_of(subject);
-    let Partition { client, keys } = partition;
-    let begun = client.server_time().await?;
-    let periods = alerts::stored_periods(begun, event_age_max);
-    let fields = subjects::read_fields(partition, subject).await?;
-    let mut removed = ErasedCounts { settings: fields.len() as u64, ..ErasedCounts::default() };
-    let () = client.query(redis::cmd("DEL").arg(keys.subject(subject))).await?;
-    let used = query::metrics_of(client, keys, &periods).await?;
+    gone: &[&Subject],
+    removed: &mut ErasedCounts,
+) -> RedisResult<()> {
+    let used = stored_counters(partition, event_age_max).await?;
     let mut metrics = forget::metrics(partition, &used).await?;
     metrics.extend(plans.limited_by_rates());
-    let counts: ForgottenCounts = forget::counts(partition, subject, used).await?;
-    (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
-    removed.grants = grants_due::forget(partition, subject).await?;
-    removed.limiters = forget::limiters(partition, subject, &metrics).await?;
-    removed.undelivered_alerts = forget_outbox_entries(partition, subject).await?;
+    for one in gone {
+        let ForgottenCounts { counters, records, flags } = forget::counts(partition, one, &used).await?;
+        removed.counters += counters;
+        removed.alerts += records;
+        removed.flags += flags;
+        removed.limiters += forget::limiters(partition, one, &metrics).await?;
+        removed.grants += grants_due::forget(partition, one).await?;
+    }
+    Ok(())
+}
+
+/// Removes the names of the branch from the alerts of the levels above it.
+async fn erase_in_alerts(
+    partition: &Partition,
+    event_age_max: Duration,
+    subject: &Subject,
+    branch: &Branch,
+) -> RedisResult<()> {
+    let above = partition.keys.separator().ancestors(subject);
+    forget_in_alerts(partition, &above, branch).await?;
+    for level in &above {
+        // Read again: an alert may have been the first of its period.
+        forget::in_records(partition, level, &stored_counters(partition, event_age_max).await?, branch).await?;
+    }
+    Ok(())
+}
+
+async fn stored_counters(partition: &Partition, event_age_max: Duration) -> RedisResult<Vec<MetricPeriod>> {
+    let Partition { client, keys } = partition;
+    let periods = alerts::stored_periods(client.server_time().await?, event_age_max);
+    query::metrics_of(client, keys, &periods).await
+}
+
+async fn erase_deliveries(partition: &Partition, subject: &Subject, removed: &mut ErasedCounts) -> RedisResult<()> {
     // The next pass finds deliveries that were created meanwhile.
     for _ in 0..PASSES_MAX {
         let found = deliveries_of(partition, Some(subject)).await?;
@@ -141,18 +177,5 @@ async fn erase(
         removed.deliveries += gone;
         removed.pending_deliveries += pending;
     }
-    // Digests name subjects of all partitions and are in the first one.
-    let digests = deliveries_of(partitions.first(), None).await?;
-    forget_in_digests(partitions.first(), subject, &digests).await?;
-    // Nothing is left that could send a message.
-    let ForgottenRequests { codes, links } = forget_requests(partitions, subject).await?;
-    (removed.verification_codes, removed.verification_links) = (codes, links);
-    forget_failures(partition, subject).await?;
-    children::forget(partition, subject).await?;
-    removed.history = forget::history(partition, subject).await?;
-    // A partition refuses events of other partitions, with their subject.
-    for partition in partitions.iter() {
-        removed.refused += forget::refused(partition, subject).await?;
-    }
-    Ok(removed)
+    Ok(())
 }

@@ -10,11 +10,12 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::daily_usage::archived_metrics;
-use super::query::run;
+use super::query::{records_of, run};
+use crate::redis_client::replace_field::replace_field;
 use crate::redis_client::{Partition, Script};
 use crate::subjects::Algorithm;
 use crate::types::text::glob_literal;
-use crate::types::{Metric, Subject, keys};
+use crate::types::{Branch, Keys, Metric, RaisedRecord, Subject, keys};
 use quotabell_throttle::stored_key;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
@@ -44,16 +45,16 @@ pub struct ForgottenCounts {
 pub async fn counts(
     Partition { client, keys }: &Partition,
     subject: &Subject,
-    counters: Vec<MetricPeriod>,
+    counters: &[MetricPeriod],
 ) -> RedisResult<ForgottenCounts> {
     let bucket = keys::bucket(subject.as_str());
     let mut pipeline = redis::pipe();
-    for of in &counters {
+    for of in counters {
         pipeline.cmd("HEXISTS").arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
     }
     let is_there: Vec<bool> = run(client, &pipeline).await?;
-    let used: Vec<MetricPeriod> =
-        counters.into_iter().zip(is_there).filter_map(|(of, is_there)| is_there.then_some(of)).collect();
+    let used: Vec<&MetricPeriod> =
+        counters.iter().zip(is_there).filter_map(|(of, is_there)| is_there.then_some(of)).collect();
     let mut forgotten = ForgottenCounts::default();
     for used in used.chunks(COUNTERS_AT_ONCE) {
         let mut call = SCRIPT.call().key(keys.checkpoint());
@@ -68,6 +69,36 @@ pub async fn counts(
         forgotten.flags += flags;
     }
     Ok(forgotten)
+}
+
+/// Removes the subjects of a branch from the records of the alerts of a level above, in these periods. Repeatable. Call
+/// it after [`counts`], because new alerts name subjects with counters.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection; some records may already be changed.
+pub async fn in_records(
+    Partition { client, keys }: &Partition,
+    level: &Subject,
+    counters: &[MetricPeriod],
+    branch: &Branch,
+) -> RedisResult<()> {
+    let without = |json: &str| {
+        let mut record: RaisedRecord = serde_json::from_str(json).ok()?;
+        record.forget(branch).then(|| serde_json::to_string(&record).expect("plain strings and numbers serialise"))
+    };
+    let bucket = keys::bucket(level.as_str());
+    for (MetricPeriod { metric, period }, records) in
+        counters.iter().zip(records_of(client, keys, level, counters).await?)
+    {
+        for mut record in records {
+            let field = Keys::raised_field(record.alert.threshold, level);
+            if record.forget(branch) {
+                replace_field(client, &keys.raised(metric, *period, bucket), &field, without).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes the subject's history and returns the number of metrics. Repeatable. Call it after [`counts`], because
@@ -105,16 +136,16 @@ pub async fn limiters(
     Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
 }
 
-/// Removes the subject's refused events. Repeatable.
+/// Removes the refused events of a branch. Repeatable.
 ///
 /// # Errors
 ///
 /// The error of Redis or of the connection; some events may already be removed.
-pub async fn refused(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
+pub async fn refused(Partition { client, keys }: &Partition, branch: &Branch) -> RedisResult<u64> {
     let is_of = |values: &[Vec<u8>]| {
         // Three fields of our own precede the event's fields.
         let own = values.chunks_exact(2).skip(3).find(|pair| pair[0] == b"subject");
-        own.is_some_and(|pair| pair[1] == subject.as_str().as_bytes())
+        own.and_then(|pair| str::from_utf8(&pair[1]).ok()).is_some_and(|subject| branch.contains(subject))
     };
     client.remove_entries(&keys.refused(), REFUSED_AT_ONCE, is_of).await
 }

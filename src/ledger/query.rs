@@ -110,7 +110,7 @@ pub async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -
 
 /// The records of a subject, ascending by threshold. A raised threshold may no longer be configured, so HSCAN searches
 /// each hash by subject in slices, instead of reading the configured thresholds.
-async fn records_of(
+pub(super) async fn records_of(
     client: &RedisClient,
     keys: &Keys,
     subject: &Subject,

@@ -9,9 +9,9 @@
 --   together have fewer than 200:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
 --   source delivery ('' for an entry), type of the notification ('alert', 'grant_expires'), its id, the notification as
---   JSON, subject, when it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel
---   ('email', 'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery of
---   channel 'none'.
+--   JSON (of a delivery, what is stored there is used instead: an erasure may have taken names out of it), subject, when
+--   it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel ('email', 'webhook',
+--   'none'), contact id, destination. Without any contact the caller wants the one delivery of channel 'none'.
 --
 -- What happens to a wanted delivery:
 --   it does not exist            created: pending, due now ('none': due when the notification expires, and in the
@@ -62,11 +62,13 @@ end
 local function judge_source(request)
   if request.kind == 'outbox' then return nil end
   request.key = ARGV[4] .. request.source
-  local held = redis.pcall('HMGET', request.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination')
+  local held = redis.pcall('HMGET', request.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination',
+    request.type)
   if held.err and was_refused(held) then return nil, held end
   if held.err then return 'wrong_type' end
   -- Also for an erased subject: nothing new may name it.
   if held[1] ~= 'pending' or held[2] ~= request.token then return 'stale' end
+  request.json = held[7] or request.json
   if request.kind == 'kept' then return nil end
   request.channel, request.attempts, request.before = held[3], tonumber(held[4]) or 0, tonumber(held[5] or '0') or 0
   local failed

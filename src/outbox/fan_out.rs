@@ -119,7 +119,8 @@ pub struct FanOutRequest<'a> {
     pub source: FanOutSource<'a>,
     /// The notification.
     pub notification: QuotaNotification<'a>,
-    /// Its JSON as written by the script that raised it; each delivery contains it.
+    /// Its JSON as written by the script that raised it; each delivery contains it. If the source is a delivery, the
+    /// script copies what is stored there.
     pub json: &'a [u8],
     /// The recipients.
     pub recipients: &'a Recipients,

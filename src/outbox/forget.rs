@@ -6,7 +6,7 @@ use redis::RedisResult;
 
 use super::{entry, schedule};
 use crate::redis_client::{Partition, Script};
-use crate::types::{DeliveryId, Subject};
+use crate::types::{Branch, DeliveryId, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("forget.lua")));
 
@@ -24,16 +24,17 @@ pub struct ForgottenDeliveries {
     pub pending: u64,
 }
 
-/// Removes the subject's notifications that are not fanned out yet. Repeatable.
+/// Removes the notifications of a branch that are not fanned out yet. Repeatable.
 ///
 /// # Errors
 ///
 /// The error of Redis or of the connection; some entries may already be removed.
-pub async fn forget_outbox_entries(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
+pub async fn forget_outbox_entries(Partition { client, keys }: &Partition, branch: &Branch) -> RedisResult<u64> {
     let is_of = |values: &[Vec<u8>]| {
         let [name, json] = values else { return false };
         let notification = entry::parse_field(name, json).and_then(Result::ok);
-        notification.is_some_and(|notification| notification.subject() == Some(subject))
+        let subject = notification.as_ref().and_then(|notification| notification.subject());
+        subject.is_some_and(|subject| branch.contains(subject.as_str()))
     };
     client.remove_entries(&keys.outbox(), ENTRIES_AT_ONCE, is_of).await
 }

@@ -36,6 +36,7 @@ mod error;
 pub mod fan_out;
 pub mod fan_out_loop;
 pub mod forget;
+pub mod forget_in_alerts;
 pub mod forget_in_digests;
 pub mod lease;
 mod lease_clock;

@@ -31,6 +31,7 @@ pub mod raw;
 mod redirect;
 pub mod redis_url;
 mod redis_url_error;
+pub mod replace_field;
 pub mod resp;
 mod router;
 pub mod scan;

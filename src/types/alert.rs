@@ -8,7 +8,9 @@ use sha2::{Digest, Sha256};
 use super::text::hex;
 use super::text_form::text_id;
 use super::timestamp::{Rfc3339, rfc3339};
-use super::{AlertThreshold, DeploymentId, Metric, Percent, Period, StreamId, Subject, Threshold, UnixMs, Window};
+use super::{
+    AlertThreshold, Branch, DeploymentId, Metric, Percent, Period, StreamId, Subject, Threshold, UnixMs, Window,
+};
 
 text_id! {
     /// An alert's id: `alert_` and 32 hex digits, always the same for the same alert. Has no dot, because Standard
@@ -175,6 +177,13 @@ impl RaisedRecord {
         Self { alert, earlier: before.map(Self::into_alerts).unwrap_or_default() }
     }
 
+    /// Removes the subjects of a branch from [`Alert::largest`] of all its alerts. Returns whether there were any.
+    pub fn forget(&mut self, branch: &Branch) -> bool {
+        let earlier =
+            self.earlier.iter_mut().map(|alert| alert.forget(branch)).filter(|is_changed| *is_changed).count();
+        self.alert.forget(branch) || earlier > 0
+    }
+
     /// All its alerts, oldest first.
     pub fn into_alerts(self) -> Vec<Alert> {
         let Self { alert, earlier: mut alerts } = self;
@@ -184,6 +193,13 @@ impl RaisedRecord {
 }
 
 impl Alert {
+    /// Removes the subjects of a branch from [`Self::largest`]. Returns whether there were any.
+    pub fn forget(&mut self, branch: &Branch) -> bool {
+        let named = self.largest.len();
+        self.largest.retain(|child| !branch.contains(child.subject.as_str()));
+        self.largest.len() < named
+    }
+
     /// The identity of this alert.
     pub const fn key(&self) -> AlertKey<'_> {
         AlertKey {

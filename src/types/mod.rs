@@ -76,7 +76,7 @@ pub use period::{Period, PeriodSpan};
 pub use rate::Rate;
 pub use refusal::RefusalReason;
 pub use secret::{Secret, SecretUrl};
-pub use separator::Separator;
+pub use separator::{Branch, Separator};
 pub use stream_id::StreamId;
 pub use subject::Subject;
 pub use text_form::UnknownVariant;

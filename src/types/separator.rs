@@ -86,6 +86,25 @@ impl Separator {
     }
 }
 
+/// A subject with all below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    top: Subject,
+    separator: Separator,
+}
+
+impl Branch {
+    /// The branch of this subject; the subject alone without a separator.
+    pub const fn new(top: Subject, separator: Separator) -> Self {
+        Self { top, separator }
+    }
+
+    /// Whether a subject is the top of the branch or lies below it.
+    pub fn contains(&self, subject: &str) -> bool {
+        subject == self.top.as_str() || self.separator.is_below(subject, self.top.as_str())
+    }
+}
+
 impl std::str::FromStr for Separator {
     type Err = SeparatorError;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::api::{Answer, Caller};
-use crate::support::binary::quotabell;
+use crate::support::binary::{Finished, quotabell};
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, alert, email, subject, webhook};
@@ -16,7 +16,7 @@ use quotabell::outbox::{EnqueueReply, NewDelivery, enqueue, totals};
 use quotabell::redis_client::RedisClient;
 use quotabell::types::keys::bucket;
 use quotabell::types::{
-    Channel, DailyDigest, Day, DeadDelivery, DeliveryId, Notification, PartitionNumber, Subject, UnixMs,
+    Channel, DailyDigest, Day, DeadDelivery, DeliveryId, Keys, Notification, PartitionNumber, Subject, UnixMs,
 };
 use redis::Value as Reply;
 use serde_json::{Value, json};
@@ -539,4 +539,84 @@ async fn what_is_asked_of_one_subject_reads_no_deliveries_of_others() {
         assert_read_nothing_of_others(&outbox, &line).await;
     }
     assert_eq!(outbox.assert_balanced().await.pending, 2 * OTHERS as u64);
+}
+
+fn paths(setup: DaemonSetup) -> DaemonSetup {
+    setup.env("QUOTABELL__SUBJECTS__SEPARATOR", "/")
+}
+
+fn remove(usage: &RecordedUsage, subject: &str, partitions: &str) -> Finished {
+    let command = quotabell(["subject", "remove", "--everything", subject]).redis(&usage.server.url());
+    command.env("QUOTABELL__SUBJECTS__SEPARATOR", "/").env("QUOTABELL__STREAM__PARTITIONS", partitions).run()
+}
+
+/// An alert of an organization names its largest teams: a team that is erased must not stay in it, whether the alert is
+/// recorded, waits to be fanned out, or has deliveries.
+#[tokio::test]
+async fn an_erased_subject_is_taken_out_of_the_alerts_of_the_levels_above() {
+    let usage = RecordedUsage::start();
+    usage.set("acme", &[("limit:requests", "10")]).await;
+    let (daemon, _) = with_token(paths(DaemonSetup::on(&usage.server.url()))).await;
+    for (subject, units) in [("acme/stays", "2"), ("acme/gone/key", "6")] {
+        emit(&usage, &["subject", subject, "units", units]).await;
+    }
+    let families = ["quota_delivery:", "quota_outbox:", "quota_raised:"];
+    let naming = async |name: &str| {
+        let stored = stored(&usage.client).await;
+        let is_named = |family: &&&str| stored.lines().any(|line| line.starts_with(**family) && line.contains(name));
+        families.iter().filter(is_named).copied().collect::<Vec<_>>()
+    };
+    eventually("the alert waits for a contact", || async {
+        (naming("acme/gone").await == ["quota_delivery:", "quota_raised:"]).then_some(())
+    })
+    .await;
+    daemon.drain().await;
+    let deliveries: Vec<String> =
+        usage.client.query(redis::cmd("ZRANGE").arg(usage.keys.deliveries()).arg(0).arg(-1)).await.expect("one");
+    let delivery = usage.keys.delivery(&DeliveryId::from_stored(&deliveries[0]));
+    let alert: String = usage.client.query(redis::cmd("HGET").arg(&delivery).arg("alert")).await.expect("its alert");
+    let outbox = usage.keys.outbox();
+    let _: String =
+        usage.client.query(redis::cmd("XADD").arg(&outbox).arg("*").arg("alert").arg(&alert)).await.expect("added");
+    assert_eq!(naming("acme/gone").await, families);
+
+    remove(&usage, "acme/gone", "1").expect_done();
+    let after = stored(&usage.client).await;
+    assert!(!after.contains("acme/gone"), "{after}");
+    assert_eq!(naming("acme/stays").await, families, "the alerts stay");
+    let left: String = usage.client.query(redis::cmd("HGET").arg(&delivery).arg("alert")).await.expect("its alert");
+    let (mut expected, left): (Value, Value) =
+        (serde_json::from_str(&alert).expect("JSON"), serde_json::from_str(&left).expect("JSON"));
+    expected["largest"] = json!([{"subject": "acme/stays", "used": 2, "percent": 25.0}]);
+    assert_eq!(left, expected);
+}
+
+/// Refused events, alerts and digests are read once for a branch, not once for each of its subjects.
+#[tokio::test]
+async fn a_large_branch_costs_no_pass_over_the_streams_for_each_subject() {
+    let usage = RecordedUsage::start();
+    for number in 0..50 {
+        usage.set(&format!("acme/{number}"), &[("plan", "free")]).await;
+    }
+    remove(&usage, "acme", "1").expect_done();
+    let stats: String = usage.client.query(redis::cmd("INFO").arg("commandstats")).await.expect("redis answers");
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xrange:calls=")).unwrap_or_default();
+    let calls: u64 = calls.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number");
+    assert!(calls < 10, "{calls} reads of streams");
+    assert!(!stored(&usage.client).await.contains("acme"));
+}
+
+/// Before subjects were paths, each had a partition of its own: what is left there must be found too.
+#[tokio::test]
+async fn an_erasure_looks_in_all_partitions() {
+    let mut usage = RecordedUsage::start();
+    let today = Day::in_utc(usage.now().await).expect("a day");
+    for partition in PartitionNumber::all(3) {
+        usage.keys = Keys::of_partition("usage", partition);
+        usage.count("acme/gone", "requests", today, 5).await;
+    }
+    usage.set("acme/gone", &[("plan", "free")]).await;
+    remove(&usage, "acme", "3").expect_done();
+    let after = stored(&usage.client).await;
+    assert!(!after.contains("acme"), "{after}");
 }

@@ -27,7 +27,7 @@ async fn a_counter_that_was_removed_begins_at_zero() {
     let periods = kept_periods(partition.now().await);
     let reached = quotabell::redis_client::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
     let counters = query::metrics_of(&reached.client, &reached.keys, &periods).await.expect("redis answers");
-    let forgotten = forget::counts(&reached, &alice, counters).await.expect("redis answers");
+    let forgotten = forget::counts(&reached, &alice, &counters).await.expect("redis answers");
     assert_eq!((forgotten.counters, forgotten.records, forgotten.flags), (1, 1, 1));
     add("5").await;
     assert_eq!(partition.count("alice", "requests", today).await, Some(5));
@@ -57,7 +57,7 @@ async fn flags_of_every_kind_of_threshold_are_removed() {
     let periods = kept_periods(partition.now().await);
     let counters = query::metrics_of(&of.client, &of.keys, &periods).await.expect("redis answers");
     let alice = Subject::parse(b"80:alice").expect("legal");
-    let forgotten = forget::counts(&of, &alice, counters).await.expect("redis answers");
+    let forgotten = forget::counts(&of, &alice, &counters).await.expect("redis answers");
     assert_eq!((forgotten.counters, forgotten.records, forgotten.flags), (1, 3, 5));
     assert!(flags().await.is_empty(), "{:?}", flags().await);
 }

@@ -347,3 +347,21 @@ async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.pending, totals.outbox), (1, 1, 0));
 }
+
+/// An erasure takes a subject out of a stored alert: a worker that leased the delivery before must not bring it back.
+#[tokio::test]
+async fn an_alert_is_given_on_as_it_is_stored_now() {
+    for stays in [false, true] {
+        let outbox = Outbox::start();
+        let alert = alert(&subject("acme"), 80);
+        fanned(outbox.fan_out_new(&alert, &[email("a")]).await);
+        let leased = outbox.lease_one("t", LONG).await;
+        let (id, token) = (&leased.id, leased.token.as_str());
+        let key = outbox.keys.delivery(id);
+        let _: u64 = outbox.run("HSET", &[key.as_str(), "alert", r#"{"changed":true}"#]).await;
+        let source = if stays { FanOutSource::StaysLeased { id, token } } else { FanOutSource::Delivery { id, token } };
+        fanned(outbox.fan_out(source, &alert, &[email("b")]).await);
+        let stored = outbox.field(&delivery(&alert, &email("b")), "alert").await;
+        assert_eq!(stored.as_deref(), Some(r#"{"changed":true}"#));
+    }
+}
