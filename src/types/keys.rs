@@ -193,6 +193,16 @@ impl Keys {
         }
     }
 
+    /// The subject of a key of settings, deliveries, failing contacts, children, or a limiter's window.
+    pub fn subject_of<'a>(&self, key: &'a str) -> Option<&'a str> {
+        let prefixes = [self.subject_deliveries_prefix(), self.failing_prefix(), self.children_prefix()];
+        let prefixes = prefixes.iter().map(String::as_str).chain([self.subject_prefix()]);
+        let windows = self.window_prefix();
+        // Behind an algorithm and a metric, which have no colon.
+        let in_window = || key.strip_prefix(windows.as_str())?.splitn(3, ':').nth(2);
+        prefixes.into_iter().find_map(|prefix| key.strip_prefix(prefix)).or_else(in_window)
+    }
+
     /// A pattern of SCAN that the key of every subject matches.
     pub fn subject_pattern(&self) -> String {
         format!("{}*", glob_literal(&self.subject_prefix))
@@ -255,6 +265,8 @@ keys_of_partition! {
     event_ids(window: u64) = "quota_seen:{}:{window}";
     /// The id is derived from channel and address.
     send_test_cooldown(contact: &ContactId) = "quota_cooldown:{}:send-test:{contact}";
+    /// An algorithm, a metric and a subject follow.
+    window_prefix = "quota_window:{}:";
     /// Before long keys are shortened. Each algorithm reads only its own keys.
     limiter(algorithm: &str, metric: &Metric, subject: &Subject) = "quota_window:{}:{algorithm}:{metric}:{subject}";
     /// `address` is a digest of the address.

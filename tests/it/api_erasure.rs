@@ -591,6 +591,42 @@ async fn an_erased_subject_is_taken_out_of_the_alerts_of_the_levels_above() {
     assert_eq!(left, expected);
 }
 
+/// The lists of children forget what was not used lately: whatever else names a subject of the branch must be found.
+#[tokio::test]
+async fn a_branch_is_erased_with_what_no_list_of_children_names() {
+    let usage = RecordedUsage::start();
+    let past = Day::in_utc(usage.now().await).and_then(|today| today.before(30)).expect("a day");
+    usage.count("acme/archived", "images", past, 5).await;
+    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90 });
+    archiver.after_commit(past);
+    while archiver.next().is_some() {
+        archiver.archive(&usage.client, usage.now().await).await.expect("redis answers");
+    }
+    for key in usage.client.query::<Vec<String>>(redis::cmd("KEYS").arg("quota_usage:*")).await.expect("keys") {
+        let () = usage.client.query(redis::cmd("DEL").arg(key)).await.expect("deleted");
+    }
+    let of_told = alert(&subject("acme/told"), 80);
+    let new = NewDelivery { notification: &Notification::Alert(of_told), contact: &email("told") };
+    assert_eq!(enqueue(&usage.client, &usage.keys, new).await.expect("redis answers"), EnqueueReply::Made);
+    let setup = paths(DaemonSetup::on(&usage.server.url()))
+        .env("QUOTABELL__SUBJECTS__DEFAULT_PLANS", r#"["free", "free"]"#)
+        .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"fixed","requests":"60/1h"}"#);
+    let (daemon, api) = with_token(setup).await;
+    emit(&usage, &["subject", "acme/refused", "units", "many"]).await;
+    assert_eq!(api.post("/v1/check", &json!({"subject": "acme/checked"})).await.status, 200);
+    eventually("the event is refused", || async { stored(&usage.client).await.contains("acme/refused").then_some(()) })
+        .await;
+    let before = stored(&usage.client).await;
+    for name in ["archived", "told", "refused", "checked"] {
+        assert!(before.contains(&format!("acme/{name}")), "{name}");
+    }
+    let erased = api.send("DELETE", "/v1/subjects/acme", &[], "").await;
+    assert_eq!(erased.status, 200, "{}", erased.text);
+    let after = stored(&usage.client).await;
+    assert!(!after.contains("acme"), "{after}");
+    daemon.drain().await;
+}
+
 /// Refused events, alerts and digests are read once for a branch, not once for each of its subjects.
 #[tokio::test]
 async fn a_large_branch_costs_no_pass_over_the_streams_for_each_subject() {
