@@ -12,7 +12,7 @@ use super::error::ChannelError;
 use super::sample::{SAMPLE_AT, Sample};
 use crate::types::alert::LargestChild;
 use crate::types::text::{backslashed, printable};
-use crate::types::{Alert, Threshold, UnixMs, Window, WindowLimit};
+use crate::types::{Alert, Subject, Threshold, UnixMs, Window, WindowLimit};
 use crate::zones::Zone;
 
 /// Maximum work of one template. The embedded ones need less than 1,000. An accidental endless loop ends here instead
@@ -157,20 +157,31 @@ fn largest_text(alert: &Alert, name: impl Fn(&str) -> String) -> String {
 }
 
 /// Thresholds of each kind: below, at and above the limit of the sample, and what remains of it.
-const SAMPLE_THRESHOLDS: [&str; 5] = ["80", "100", "120", "used:4000", "remaining:1000"];
+const SAMPLE_THRESHOLDS: [&str; 7] = ["80", "100", "120", "used:4000", "used:5000", "used:6000", "remaining:1000"];
 
 /// An alert of each kind that a template can distinguish: every window, each kind of threshold, below, at and above the
-/// limit, and each as a copy and a test.
+/// limit, reached with a count below, at and above it, with and without children, and each as a copy and a test.
 pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
     let sample = Sample::example();
     Window::ALL.into_iter().flat_map(move |window| {
         let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
         let thresholds = SAMPLE_THRESHOLDS.into_iter().filter_map(|text| text.parse::<Threshold>().ok());
-        let alerts = thresholds.map(move |threshold| sample.alert(threshold, SAMPLE_AT));
+        let alerts = thresholds.map(move |threshold| sample.alert(threshold, SAMPLE_AT)).flat_map(|alert| {
+            // One event may take the count far above the threshold.
+            let counts = [alert.used, alert.limit, alert.limit + 1].into_iter().filter(|used| *used >= alert.used);
+            let counted: Vec<Alert> = counts.map(|used| Alert { used, ..alert.clone() }).collect();
+            counted.into_iter().chain([Alert { largest: largest_of(&alert), ..alert }])
+        });
         alerts.flat_map(|alert| {
             [AlertPurpose::Alert, AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (alert.clone(), purpose))
         })
     })
+}
+
+/// The only child of a sample.
+fn largest_of(alert: &Alert) -> Vec<LargestChild> {
+    let child = Subject::parse(b"example-customer/team").expect("legal");
+    vec![LargestChild::new(child, alert.used, alert.used)]
 }
 
 /// The error of a template: what is wrong, in which line, and what is allowed. `templates` are the names that it may

@@ -360,6 +360,39 @@ fn a_wrong_template_is_explained_when_it_is_loaded() {
     insta::assert_snapshot!("wrong_templates", told);
 }
 
+/// A part of a template that the check at start does not reach fails at the first alert instead.
+#[test]
+fn the_check_reaches_each_severity_of_each_kind_of_threshold_and_the_children() {
+    for (condition, wrong) in [
+        (r#"severity == "exceeded" and threshold.kind == "used""#, "threshold.percent"),
+        (r#"used == limit and threshold.kind == "used""#, "threshold.percent"),
+        (r#"used == limit and threshold.kind == "remaining""#, "threshold.percent"),
+        (r#"used > limit and threshold.kind == "used""#, "threshold.percent"),
+        (r#"used > limit and threshold.kind == "remaining""#, "threshold.percent"),
+        (r#"severity == "warning" and used == limit and threshold.kind == "percent""#, "threshold.units"),
+        ("largest", "largest[0].name"),
+        ("not largest", "largest[0].name"),
+    ] {
+        let template = format!(r#"{{"text": {{% if {condition} %}}{{{{ {wrong} }}}}{{% else %}}1{{% endif %}}}}"#);
+        let folder = folder("branches.json", &template);
+        assert!(WebhookTemplates::load(Some(folder.path())).is_err(), "{template}");
+    }
+}
+
+/// A template from before thresholds in units must not fail at the first alert of one.
+#[test]
+fn the_data_of_a_template_have_a_percentage_for_each_kind_of_threshold() {
+    let folder = folder("share.json", r#"{"share": {{ data.threshold_percent }}}"#);
+    let templates = WebhookTemplates::load(Some(folder.path())).expect("a legal template");
+    for (threshold, share) in [("80", 80), ("used:2500", 50), ("remaining:1000", 80)] {
+        let alert = Sample::example().alert(threshold.parse::<Threshold>().expect("legal"), SAMPLE_AT);
+        let options = options("template:share".parse().expect("a format"));
+        let body =
+            templates.body(&options, Content::Alert(&alert, AlertPurpose::Alert), SAMPLE_AT).expect("it renders");
+        assert_eq!(serde_json::from_str::<Value>(&body.json).expect("JSON"), json!({"share": share}));
+    }
+}
+
 /// A template is for unknown receivers: it can show everything that emails show, and values can't break it.
 #[tokio::test]
 async fn a_template_makes_the_body() {

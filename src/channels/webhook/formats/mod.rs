@@ -76,10 +76,13 @@ impl WebhookTemplates {
     }
 }
 
-/// The variables of an alert's template: those of emails, with unchanged names, and the members of the standard body.
+/// The variables of an alert's template: those of emails, with unchanged names, and the members of the standard body,
+/// with a percentage for each kind of threshold.
 fn alert_variables(alert: &Alert, purpose: AlertPurpose) -> Value {
     let Payload { kind, timestamp, data, .. } = Payload::new(Content::Alert(alert, purpose), alert.raised_at_ms);
-    let data: serde_json::Value = serde_json::from_str(&data).expect("it was just written");
+    let mut data: serde_json::Value = serde_json::from_str(&data).expect("it was just written");
+    // Receivers of the standard body get it for percentages only; a template would fail without it.
+    data["threshold_percent"] = alert.threshold_share().into();
     context! { type => kind, timestamp, data => Value::from(Serde(data)), ..variables(alert, purpose, str::to_owned) }
 }
 
