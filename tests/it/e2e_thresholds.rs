@@ -125,6 +125,29 @@ async fn explain_says_when_a_threshold_in_units_is_due_and_when_it_never_is() {
     let explained = run(&outbox, &["explain", alert["id"].as_str().expect("an id")]);
     assert!(explained.contains("alice reached the threshold used:700 of 1000 units of requests"), "{explained}");
 
+    let with = async |thresholds: &str| {
+        let _: u64 = outbox.run("HSET", &["quota_subject:alice", "thresholds", thresholds]).await;
+        run(&outbox, &["explain", "alice"])
+    };
+    let explained = with("used:650,used:700,used:800").await;
+    for said in [
+        "An alert at the threshold used:650 is due: it is raised with the next event that is counted.",
+        "The next alert is due at the threshold used:800, which is 800 units: 100 more are needed.",
+    ] {
+        assert!(explained.contains(said), "{said} is not in {explained}");
+    }
+    // A higher limit arms a percentage again, but not what is used.
+    let explained = with("used:700").await;
+    assert!(explained.contains("Every threshold is reached; the next alert is of the next period."), "{explained}");
+    let explained = with("70").await;
+    assert!(explained.contains("An alert at 70% is due: it is raised with the next event"), "{explained}");
+    use_units(&outbox, 1).await;
+    let explained = run(&outbox, &["explain", "alice"]);
+    assert!(
+        explained.contains("Every threshold is reached; the next alert is of the next period, or of a higher limit."),
+        "{explained}"
+    );
+
     let _: u64 = outbox.run("HSET", &["quota_subject:alice", "thresholds", "remaining:5000"]).await;
     let explained = run(&outbox, &["explain", "alice"]);
     assert!(explained.contains("No threshold can be reached, so no alert is raised."), "{explained}");

@@ -127,25 +127,34 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         return said;
     }
     let thresholds = thresholds_of(limit, facts.thresholds);
+    let is_raised = |threshold: &&LimitThreshold| alerts.iter().any(|alert| alert.threshold == threshold.threshold);
+    let due: Vec<_> = thresholds.iter().filter(|of| of.units <= used && !is_raised(of)).collect();
+    said.extend(due.iter().map(|due| {
+        let name = threshold_name(due.threshold);
+        format!("An alert at {name} is due: it is raised with the next event that is counted.")
+    }));
     let next = thresholds.iter().find(|threshold| threshold.units > used && may_be_raised(threshold, alerts));
-    said.push(match next {
-        Some(threshold) => format!(
+    said.extend(match next {
+        Some(threshold) => Some(format!(
             "The next alert is due at {}, which is {}: {} needed.",
             threshold_name(threshold.threshold),
             pluralize(threshold.units, "unit", "units"),
             pluralize(threshold.units - used, "more is", "more are")
-        ),
-        None if thresholds.is_empty() => "No threshold can be reached, so no alert is raised.".to_owned(),
-        None if alerts.is_empty() => {
-            "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."
-                .to_owned()
-        }
+        )),
+        None if thresholds.is_empty() => Some("No threshold can be reached, so no alert is raised.".to_owned()),
+        None if !due.is_empty() => None,
         None => {
             let is_ahead = thresholds.iter().any(|threshold| threshold.units > used);
             let reached =
                 if is_ahead { "Every threshold ahead was raised before" } else { "Every threshold is reached" };
-            let next = if period.has_end() { "of the next period, or of a higher limit" } else { "of a higher limit" };
-            format!("{reached}; the next alert is {next}.")
+            // Under a higher limit, the same units are used.
+            let depends_on_limit = facts.thresholds.iter().any(|of| !matches!(of, Threshold::Used(_)));
+            Some(match (period.has_end(), depends_on_limit) {
+                (true, true) => format!("{reached}; the next alert is of the next period, or of a higher limit."),
+                (true, false) => format!("{reached}; the next alert is of the next period."),
+                (false, true) => format!("{reached}; the next alert is of a higher limit."),
+                (false, false) => format!("{reached}, so no alert is raised any more."),
+            })
         }
     });
     let never_due = facts.thresholds.iter().filter(|threshold| threshold.units_of(limit).is_none());
