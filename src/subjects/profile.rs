@@ -22,9 +22,9 @@ use super::refuse_at::RefuseAt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     plan: Arc<Plan>,
-    zone: SettingOfZone,
-    billing_day: Option<BillingDay>,
-    billing_month: Option<BillingMonth>,
+    zone: Inheritable<Zone>,
+    billing_day: Inheritable<BillingDay>,
+    billing_month: Inheritable<BillingMonth>,
     limits: BTreeMap<Metric, Limits>,
     thresholds: Option<Vec<Threshold>>,
     judged: bool,
@@ -34,15 +34,42 @@ pub struct Profile {
     above: Option<Arc<Self>>,
 }
 
-/// The zone that a subject names or inherits.
+/// A setting that a subject names or inherits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SettingOfZone {
-    /// It names none: the zone of the nearest level above that names one applies, else UTC.
+enum Inheritable<T> {
+    /// It names none: that of the nearest level above that names one applies, else the default.
     Missing,
     /// It, or a level above, names this one.
-    Named(Zone),
-    /// It can't be read and never could. The subject and the levels below are counted in UTC and not judged.
+    Named(T),
+    /// It can't be read and never could. The subject and the levels below are counted with the default and not judged.
     Unreadable,
+}
+
+impl<T: Copy> Inheritable<T> {
+    /// This setting below a level with the setting `above`.
+    const fn below(self, above: Self) -> Self {
+        match self {
+            Self::Missing => above,
+            own => own,
+        }
+    }
+
+    const fn named_or(self, default: T) -> T {
+        match self {
+            Self::Named(named) => named,
+            Self::Missing | Self::Unreadable => default,
+        }
+    }
+
+    const fn is_readable(self) -> bool {
+        !matches!(self, Self::Unreadable)
+    }
+}
+
+impl<T> From<Option<T>> for Inheritable<T> {
+    fn from(named: Option<T>) -> Self {
+        named.map_or(Self::Missing, Self::Named)
+    }
 }
 
 impl Profile {
@@ -50,9 +77,9 @@ impl Profile {
     pub fn of_unknown(plans: &Plans, depth: usize) -> Self {
         Self {
             plan: plans.default_plan(depth),
-            zone: SettingOfZone::Missing,
-            billing_day: None,
-            billing_month: None,
+            zone: Inheritable::Missing,
+            billing_day: Inheritable::Missing,
+            billing_month: Inheritable::Missing,
             limits: BTreeMap::new(),
             thresholds: None,
             judged: true,
@@ -63,7 +90,9 @@ impl Profile {
 
     /// The settings of a subject whose fields are unreadable and were never read: it is counted but not judged.
     pub fn unreadable(plans: &Plans, depth: usize) -> Self {
-        Self { judged: false, zone: SettingOfZone::Unreadable, ..Self::of_unknown(plans, depth) }
+        let (zone, billing_day, billing_month) =
+            (Inheritable::Unreadable, Inheritable::Unreadable, Inheritable::Unreadable);
+        Self { judged: false, zone, billing_day, billing_month, ..Self::of_unknown(plans, depth) }
     }
 
     /// The settings in `fields` (of `quota_subject:<subject>`) of a subject of this level, with `last` as the last good
@@ -87,10 +116,9 @@ impl Profile {
             Some(Err(name)) => errors.push(FieldError::no_such_plan(name)),
         }
         // The record has already checked the name.
-        let zone = own.timezone.and_then(|name| name.parse().ok());
-        profile.zone = zone.map_or(SettingOfZone::Missing, SettingOfZone::Named);
-        profile.billing_day = own.billing_day;
-        profile.billing_month = own.billing_month;
+        profile.zone = own.timezone.and_then(|name| name.parse().ok()).into();
+        profile.billing_day = own.billing_day.into();
+        profile.billing_month = own.billing_month.into();
         profile.limits = own.limits;
         profile.thresholds = own.thresholds;
         errors.iter().for_each(|error| profile.keep_last(&error.field, last));
@@ -102,8 +130,11 @@ impl Profile {
     fn keep_last(&mut self, field: &str, last: Option<&Self>) {
         self.judged &= last.is_some_and(|last| last.judged);
         let Some(last) = last else {
-            if field == record::TIMEZONE {
-                self.zone = SettingOfZone::Unreadable;
+            match field {
+                record::TIMEZONE => self.zone = Inheritable::Unreadable,
+                record::BILLING_DAY => self.billing_day = Inheritable::Unreadable,
+                record::BILLING_MONTH => self.billing_month = Inheritable::Unreadable,
+                _ => {}
             }
             return;
         };
@@ -155,23 +186,19 @@ impl Profile {
     }
 
     /// The zone of the subject's days and longer periods.
-    pub const fn zone(&self) -> Zone {
-        match self.zone {
-            SettingOfZone::Named(zone) => zone,
-            SettingOfZone::Missing | SettingOfZone::Unreadable => Zone::UTC,
-        }
+    pub fn zone(&self) -> Zone {
+        self.zone.named_or(Zone::UTC)
     }
 
     /// These settings below a level with the settings `above`. A subject that names no zone or no billing date has that
     /// of the level above, and it is counted in all windows in which that level is.
     pub fn below(&self, above: &Arc<Self>) -> Self {
         let mut below = Self { above: Some(Arc::clone(above)), ..self.clone() };
-        if self.zone == SettingOfZone::Missing {
-            below.zone = above.zone;
-            below.judged &= above.zone != SettingOfZone::Unreadable;
-        }
-        below.billing_day = self.billing_day.or(above.billing_day);
-        below.billing_month = self.billing_month.or(above.billing_month);
+        below.zone = self.zone.below(above.zone);
+        below.billing_day = self.billing_day.below(above.billing_day);
+        below.billing_month = self.billing_month.below(above.billing_month);
+        let (day, month) = (below.billing_day, below.billing_month);
+        below.judged &= below.zone.is_readable() && day.is_readable() && month.is_readable();
         below
     }
 
@@ -187,7 +214,10 @@ impl Profile {
 
     /// The date on which the subject's months, quarters and years begin.
     pub fn billing(&self) -> BillingStart {
-        BillingStart { day: self.billing_day.unwrap_or_default(), month: self.billing_month.unwrap_or_default() }
+        BillingStart {
+            day: self.billing_day.named_or(BillingDay::default()),
+            month: self.billing_month.named_or(BillingMonth::default()),
+        }
     }
 
     /// Whether thresholds are judged; false while a field is unreadable and has no last good value.
@@ -293,6 +323,24 @@ mod tests {
         for bad in ["0", "32", "1st", ""] {
             let (kept, errors) = Profile::read(&fields(&[("billing_day", bad)]), &plans, 0, Some(&good));
             assert_eq!((kept.billing().day.get(), kept.has_known_limits(), errors.len()), (15, true, 1), "{bad:?}");
+        }
+    }
+
+    /// A month that silently begins on the 1st would start the counts of all teams over.
+    #[test]
+    fn an_unreadable_billing_date_above_is_not_taken_for_the_first() {
+        let plans = plans();
+        let team = Profile::of_unknown(&plans, 0);
+        for (field, value) in [("billing_day", "32"), ("billing_month", "13"), ("timezone", "Mars")] {
+            let (above, _) = Profile::read(&fields(&[(field, value)]), &plans, 0, None);
+            assert!(!team.below(&Arc::new(above.clone())).has_known_limits(), "{field}");
+            let (own, _) = Profile::read(
+                &fields(&[("billing_day", "15"), ("billing_month", "4"), ("timezone", "UTC")]),
+                &plans,
+                0,
+                None,
+            );
+            assert!(own.below(&Arc::new(above)).has_known_limits(), "{field} is the team's own");
         }
     }
 
