@@ -157,7 +157,7 @@ impl Plans {
     /// Whether all plans are the same, also in what the fingerprint omits.
     pub fn has_same_plans_as(&self, others: &Self) -> bool {
         let (own, others) = (self.in_effect().clone(), others.in_effect());
-        own.by_name == others.by_name && own.defaults == others.defaults
+        own.by_name == others.by_name && own.defaults == others.defaults && own.no_plan == others.no_plan
     }
 
     /// Replaces the plans by those of another configuration. Cached settings of subjects were computed from the old
@@ -239,6 +239,23 @@ mod tests {
         assert_eq!(expected, "c07e501971453be8");
         let rates = [(Metric::default(), "60/1m".parse().expect("a rate"))].into();
         assert_eq!(fingerprint("5000/day", RateConfig { algorithm: Algorithm::Gcra, rates }), expected);
+    }
+
+    /// A reload that changes what levels without a plan have must not say that nothing has changed.
+    #[test]
+    fn another_default_plan_is_another_set_of_plans() {
+        let plan = |thresholds: &[&str]| {
+            let limits = [(Metric::default(), "5000".parse().expect("limits"))].into();
+            let thresholds = thresholds.iter().map(|text| text.parse().expect("legal")).collect();
+            PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), rate: RateConfig::default() }
+        };
+        let plans = [("org".to_owned(), plan(&["80"])), ("team".to_owned(), plan(&["90"]))].into();
+        let of = |default: &str| {
+            let separator = "/".parse().expect("a separator");
+            Plans::new(&plans, default).and_then(|of| of.by_level(separator, &["org".to_owned()])).expect("legal")
+        };
+        assert!(of("org").has_same_plans_as(&of("org")));
+        assert!(!of("org").has_same_plans_as(&of("team")));
     }
 
     /// Daemons that count the same units over other windows would raise other alerts.
