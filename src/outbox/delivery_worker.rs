@@ -68,11 +68,13 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(recipients) => decide(&leased, recipients),
             Err(settlement) => Decision::End(settlement),
         };
-        let settlement = match decision {
-            Decision::Attempt(contact, contacts) => self.send(&leased, &contact, contacts.as_ref(), slot).await,
+        let (settlement, contact) = match decision {
+            Decision::Attempt(contact, contacts) => {
+                (self.send(&leased, &contact, contacts.as_ref(), slot).await, Some(contact))
+            }
             Decision::End(settlement) => {
                 drop(slot);
-                Some(settlement)
+                (Some(settlement), None)
             }
             Decision::FanOut(notification, contacts, disabled) => {
                 drop(slot);
@@ -80,7 +82,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
         };
         if let Some(settlement) = settlement {
-            self.settle(&leased, settlement).await;
+            self.settle(&leased, settlement, contact.as_ref()).await;
         }
     }
 
@@ -100,7 +102,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         drop(waiting);
         match slot {
             Some(slot) => self.work(leased, slot, read).await,
-            None => self.settle(&leased, Settlement::Released(Duration::ZERO)).await,
+            None => self.settle(&leased, Settlement::Released(Duration::ZERO), None).await,
         }
     }
 
@@ -234,13 +236,13 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Records how the lease ended, and logs it.
-    async fn settle(&self, leased: &LeasedDelivery, settlement: Settlement) {
+    /// Records how the lease ended, with the contact of the attempt, if one took place, and logs it.
+    async fn settle(&self, leased: &LeasedDelivery, settlement: Settlement, contact: Option<&Contact>) {
         if let Some(outcome) = settlement.outcome() {
             counter!(meters::ATTEMPTS, "channel" => leased.channel.as_str(), "outcome" => outcome.class.as_str())
                 .increment(1);
         }
-        let answer = self.retry_until_recorded(leased, || self.settle_queue.settle(leased, &settlement)).await;
+        let answer = self.retry_until_recorded(leased, || self.settle_queue.settle(leased, &settlement, contact)).await;
         // For an unreadable notification only the lease is released; the next attempt reports the problem.
         let notification = leased.notification.as_ref().ok();
         let now = match answer {

@@ -56,7 +56,8 @@ impl<N: Notifier> DeliveryWorker<N> {
             return Some(settlement);
         };
         let is_configured = contacts.is_configured(&contact.id);
-        let reason = match self.verdict(subject, contact, outcome, leased.clock.now()).await {
+        let (owner, own) = contact.where_it_belongs(subject);
+        let reason = match self.verdict(&owner, &own, outcome, leased.clock.now()).await {
             ContactVerdict::Disable(reason) => reason,
             // The delivery must not end dead before it is known whether others get its alert.
             ContactVerdict::DisableAfter(wait) => match settlement {
@@ -72,7 +73,6 @@ impl<N: Notifier> DeliveryWorker<N> {
             return Some(settlement);
         }
         let state = DisabledState { reason, detail: detail_of(outcome), at: leased.clock.now() };
-        let (owner, own) = contact.where_it_belongs(subject);
         let mark = || self.mark_disabled(&owner, &own, &state);
         let is_delivered = outcome.class == OutcomeClass::Delivered;
         let marked = match self.retry_until_recorded(leased, mark).await {
@@ -138,7 +138,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         Ok(contacts)
     }
 
-    /// Whether to disable the contact.
+    /// Whether to disable the contact of this subject.
     async fn verdict(&self, subject: &Subject, contact: &Contact, outcome: &Outcome, now: UnixMs) -> ContactVerdict {
         let disable_after = self.shared.config.disable_after;
         let (reason, note, after, kept) =

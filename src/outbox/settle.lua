@@ -8,7 +8,7 @@
 -- ARGV[12] prefix of the failing contacts of a subject
 -- ARGV[13] how long the failures of a contact are remembered, s, 1 and up
 -- ARGV[14] how long it is remembered that a server knows no such mailbox, s, 1 and up
--- ARGV[15 ..] eight for each lease, 1..100 of them:
+-- ARGV[15 ..] ten for each lease, 1..100 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
@@ -17,7 +17,9 @@
 --   the attempt as JSON without its opening brace and time, '' if none took place: the lease's count is taken back,
 --   the error, or '',
 --   what the attempt revealed about its destination: 'answered', 'failed', or '',
---   what it revealed about its contact: 'reached', 'failing', 'unknown' (mailbox), or ''
+--   what it revealed about its contact: 'reached', 'failing', 'unknown' (mailbox), or '',
+--   for an inherited contact the subject that it belongs to and its id there, else '' and '': what is revealed is kept
+--   there, because other subjects inherit it too
 --
 -- Returns {now ms, how many circuits opened, how many closed, the destination of each that opened, that of each that
 --         closed, an answer for each lease}
@@ -40,7 +42,7 @@ local refusal = schedule_refusal() or denied(ARGV[12] .. 'x', 'HSET', 'HDEL', 'E
 if refusal then return refusal end
 
 local answers, leases, tokens = {}, {}, {}
-for at = 15, #ARGV, 8 do
+for at = 15, #ARGV, 10 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
@@ -67,7 +69,9 @@ for at = 15, #ARGV, 8 do
     answer, tokens[lease.id] = 'settled', lease.token
     lease.d, lease.channel, lease.subject, lease.contact = d, held[6], held[7] or '', held[9] or ''
     if lease.contact_told ~= '' then
-      lease.failing, lease.unknown = ARGV[12] .. lease.subject, lease.contact .. ' unknown'
+      local owner = ARGV[at + 8]
+      if owner ~= '' then lease.contact = ARGV[at + 9] else owner = lease.subject end
+      lease.failing, lease.unknown = ARGV[12] .. owner, lease.contact .. ' unknown'
       lease.noted, failed = read('HMGET', lease.failing, lease.contact, lease.unknown)
       if failed then return failed end
     end

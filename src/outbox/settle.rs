@@ -9,7 +9,9 @@ use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
 use super::{ENDED_DELIVERY_TTL, millis, schedule};
 use crate::redis_client::{RedisClient, Script};
-use crate::types::{Attempt, Channel, DeliveryId, DeliveryState, Destination, Keys, Outcome, UnixMs};
+use crate::types::{
+    Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Keys, Outcome, Subject, UnixMs,
+};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("settle.lua")));
 
@@ -143,6 +145,8 @@ pub struct SettleRequest {
     pub token: String,
     /// How it ends.
     pub settlement: Settlement,
+    /// For an inherited contact, the level above that it belongs to, and its id there.
+    pub inherited: Option<(Subject, ContactId)>,
 }
 
 /// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] per call. Also
@@ -165,12 +169,14 @@ pub async fn settle(
     call = call.arg(ENDED_DELIVERY_TTL.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
     call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1)).arg(UNKNOWN_KEPT.as_secs());
-    for SettleRequest { id, channel, token, settlement } in ends {
+    for SettleRequest { id, channel, token, settlement, inherited } in ends {
         let outcome = settlement.outcome();
         let health = outcome.and_then(DestinationHealth::from_outcome).map_or("", DestinationHealth::as_str);
         call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
         call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
         call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));
+        let (level, contact) = inherited.as_ref().map_or(("", ""), |(level, id)| (level.as_str(), id.as_str()));
+        call = call.arg(level).arg(contact);
     }
     let of = || match ends {
         [SettleRequest { id, .. }] => format!("delivery {id} of {}", keys.stream()),

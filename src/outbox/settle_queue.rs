@@ -11,6 +11,7 @@ use super::fan_out_loop::chunks;
 use super::lease::LeasedDelivery;
 use super::recipients::Recipients;
 use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
+use crate::contacts::Contact;
 use crate::types::Notification;
 
 /// Accepts settlements, and fan-outs of leased deliveries. Each caller gets its own reply.
@@ -53,14 +54,16 @@ pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (Se
 }
 
 impl SettleQueue {
-    /// Like [`settle`] for one lease.
+    /// Like [`settle`] for one lease, with the contact of the attempt, if one took place.
     pub(super) async fn settle(
         &self,
         leased: &LeasedDelivery,
         settlement: &Settlement,
+        contact: Option<&Contact>,
     ) -> Result<SettleReply, OutboxError> {
         let (id, channel, token) = (leased.id.clone(), leased.channel, leased.token.clone());
-        let request = SettleRequest { id, channel, token, settlement: settlement.clone() };
+        let inherited = contact.and_then(|contact| contact.inherited.clone());
+        let request = SettleRequest { id, channel, token, settlement: settlement.clone(), inherited };
         self.call(|reply| QueuedCall::Settle(request, reply)).await
     }
 

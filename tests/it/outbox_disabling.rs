@@ -556,3 +556,28 @@ async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
     assert_eq!((&got[0]["data"]["threshold_percent"], &got[0]["data"]["copy"]), (&90.into(), &true.into()));
     assert_eq!(receivers.outbox.totals().await.waiting, 0);
 }
+
+/// Teams share the contact of their organization. What failed for one team must end with a success for another, and a
+/// contact that fails for all of them must be disabled in time.
+#[tokio::test]
+async fn an_inherited_contact_is_judged_by_the_attempts_of_all_levels() {
+    let mut receivers = ContactReceivers::found([Answer::status(500)]).await;
+    let gate = CancellationToken::new();
+    receivers.hook.then(Answer::status(204).held_by(&gate));
+    receivers.outbox.keys = receivers.outbox.keys.clone().with_separator("/".parse().expect("a separator"));
+    receivers.alice = subject("acme");
+    receivers.set(&[receivers.hook()]).await;
+    let _running = receivers.start(Configured::default());
+    let noted = async |level: &str| -> Vec<String> {
+        let key = format!("{}{level}", receivers.outbox.keys.failing_prefix());
+        receivers.outbox.run("HKEYS", &[key.as_str()]).await
+    };
+    receivers.outbox.raise(&alert(&subject("acme/a"), 80)).await;
+    until("the failure is noted", || async { noted("acme").await == [receivers.hook().id.to_string()] }).await;
+    receivers.outbox.raise(&alert(&subject("acme/b"), 80)).await;
+    gate.cancel();
+    receivers.until_ended(2).await;
+    for level in ["acme", "acme/a", "acme/b"] {
+        assert_eq!(noted(level).await, [""; 0], "{level}");
+    }
+}

@@ -68,7 +68,7 @@ pub async fn settle(
     settlement: &Settlement,
 ) -> Result<SettleReply, OutboxError> {
     let (id, token, settlement) = (id.clone(), token.to_owned(), settlement.clone());
-    let end = SettleRequest { id, channel: Channel::Webhook, token, settlement };
+    let end = SettleRequest { id, channel: Channel::Webhook, token, settlement, inherited: None };
     let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &[&end]).await?;
     Ok(settled.answers[0])
 }
