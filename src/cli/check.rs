@@ -8,7 +8,7 @@ use super::subject_settings;
 use crate::ledger::decision::{CheckResponse, LimitResponse, RateResponse};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use crate::redis_client::ServerClock;
-use crate::terminal::hint::failed;
+use crate::terminal::hint::{self, failed};
 use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, say};
 use crate::types::{EventId, Metric, Subject, Units};
 
@@ -46,6 +46,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
     let config = context.config()?;
     let plans = config.plans()?;
+    let path = config.subjects.separator.check(subject.as_str());
+    path.map_err(|error| hint::usage(error.to_string(), "subjects.separator decides how ids are divided"))?;
     let redis = connect::redis(&config).await?;
     let stored = subject_settings::read_levels(&redis, &subject).await?;
     let (levels, unreadable) = stored.settings(&plans);

@@ -188,6 +188,9 @@ async fn a_branch_is_checked_shown_and_erased() {
     let emitted = tree.run("emit --subject acme//x");
     assert!(emitted.code == 2 && emitted.stderr.contains("empty part"), "{}", emitted.told());
 
+    let checked = tree.run("check acme//x");
+    assert!(checked.code == 2 && checked.stderr.contains("empty part"), "{}", checked.told());
+
     let erased = tree.run("subject remove --everything acme").told();
     assert!(erased.contains("acme has 3 subjects below it, which are removed too"), "{erased}");
     assert_eq!((used("acme").await, used("acme/search/key-7").await), (Some(0), None));
