@@ -71,15 +71,17 @@ fn print_children(view: &ChildrenView, output: &mut Output) -> anyhow::Result<()
         ("subject", subject.to_string()),
         ("metric", metric.to_string()),
         ("period", period.to_string()),
-        ("used", used.to_string()),
+        ("used", or_dash(*used)),
     ])?;
     if children.is_empty() {
         say(format_args!("no level below {subject} used that metric in that period"));
         return Ok(());
     }
     output.line("")?;
-    let row =
-        |child: &ChildView| vec![child.subject.to_string(), child.used.to_string(), format!("{:.1}%", child.percent)];
+    let row = |child: &ChildView| {
+        let share = or_dash(child.percent.map(|percent| format!("{percent:.1}%")));
+        vec![child.subject.to_string(), child.used.to_string(), share]
+    };
     let rows: Vec<Vec<String>> = children.iter().map(row).collect();
     output.rows(&mut Table::new(&["SUBJECT", "USED", "SHARE"]).may_shrink(&["SUBJECT"]), &rows)
 }

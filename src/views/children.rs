@@ -21,8 +21,9 @@ pub struct ChildrenView {
     pub metric: Metric,
     pub window: Window,
     pub period: Period,
-    /// Committed units of the subject itself, those of all levels below included.
-    pub used: u64,
+    /// Committed units of the subject itself, those of all levels below included. `null` if it has no counter: nothing
+    /// was used, or it is not counted in this window, because neither it nor a level above has a limit there.
+    pub used: Option<u64>,
     /// The children with a count in the period, the largest first: of the 1,000 that were used last.
     #[schemars(length(max = CHILDREN_MAX))]
     pub children: Vec<ChildView>,
@@ -34,9 +35,9 @@ pub struct ChildrenView {
 pub struct ChildView {
     pub subject: Subject,
     pub used: u64,
-    /// Its share of what the level above used, percent, rounded down to one decimal.
+    /// Its share of what the level above used, percent, rounded down to one decimal; `null` if that is.
     #[schemars(range(min = 0))]
-    pub percent: f64,
+    pub percent: Option<f64>,
 }
 
 /// What is asked for.
@@ -55,9 +56,9 @@ pub async fn read(partition: &Partition, request: ChildrenRequest) -> RedisResul
     let Some(span) = PeriodSpan::containing(window, settings.zone, settings.billing, now) else { return Ok(None) };
     let of = MetricPeriod { metric, period: span.period };
     let counts = children::counts(partition, &subject, &of).await?;
-    let used = query::used(partition, &subject, &of).await?.unwrap_or(0);
+    let used = query::used(partition, &subject, &of).await?;
     let child = |count: SubjectCount| {
-        let percent = used_percent(count.used, used);
+        let percent = used.map(|used| used_percent(count.used, used));
         ChildView { subject: count.subject, used: count.used, percent }
     };
     let children = counts.into_iter().map(child).collect();

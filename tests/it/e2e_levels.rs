@@ -191,6 +191,18 @@ async fn a_branch_is_checked_shown_and_erased() {
     let checked = tree.run("check acme//x");
     assert!(checked.code == 2 && checked.stderr.contains("empty part"), "{}", checked.told());
 
+    // The organization is not counted in a month, because neither it nor a level above has such a limit.
+    tree.run("subject set acme/chat --limit requests=5000/month").expect_done();
+    tree.add("acme/chat", 5).await;
+    eventually("the month of the team is counted", || async {
+        let children = api.get("/v1/subjects/acme/children?window=month").await.json();
+        let expected = json!([{"subject": "acme/chat", "used": 5, "percent": null}]);
+        (children["used"].is_null() && children["children"] == expected).then_some(())
+    })
+    .await;
+    let shown = tree.run("usage acme --children --window month").expect_done();
+    assert!(shown.contains("acme/chat  5     -"), "{shown}");
+
     let erased = tree.run("subject remove --everything acme").told();
     assert!(erased.contains("acme has 3 subjects below it, which are removed too"), "{erased}");
     assert_eq!((used("acme").await, used("acme/search/key-7").await), (Some(0), None));
