@@ -257,10 +257,13 @@ impl ContactResolver {
         let has_some =
             |level: &LevelContacts| !level.contacts.readable.is_empty() || !level.contacts.unreadable.is_empty();
         let nearest = levels.iter().position(has_some);
+        // Disabled contacts count as missing, so they are inherited from every level up to the nearest: an alert that
+        // only they would get must not be silenced, and the others must be told of them.
+        let is_near = |at: usize| nearest.is_none_or(|nearest| at <= nearest);
         let mut levels = levels.into_iter();
         let mut all = levels.next().map(|own| own.contacts).unwrap_or_default();
         for (at, LevelContacts { subject, contacts, .. }) in (1..).zip(levels) {
-            let inherits = |contact: &Contact| Some(at) == nearest || contact.filter.subtree;
+            let inherits = |contact: &Contact| is_near(at) || contact.filter.subtree;
             let below = |contacts: Vec<Contact>| {
                 contacts
                     .into_iter()
@@ -495,6 +498,32 @@ mod tests {
         assert_eq!(of([&["key"], &["lead+"], &["audit+"]]), ["key", "lead", "audit"]);
         assert_eq!(of([&["audit"], &[], &["audit+"]]), ["audit", "audit"]);
         assert_eq!(of([&[], &[], &[]]), ["ops"]);
+    }
+
+    /// A disabled contact must not make the level above responsible alone: its alerts would be silenced by the filters
+    /// there, and the others would not be told that it is disabled.
+    #[test]
+    fn disabled_contacts_are_inherited_up_to_the_nearest_level_that_has_some() {
+        let resolver = ContactResolver::new(Keys::new("usage"), Vec::new());
+        let gone = mails(&["gone"]).replace(
+            r#""id":"same","#,
+            r#""id":"gone","disabled":{"reason":"gone","detail":"410","at":"2026-11-21T08:37:00Z"},"#,
+        );
+        let of = |levels: [&str; 3]| {
+            let names = ["acme/a/k", "acme/a", "acme"];
+            let levels = levels.iter().zip(names).map(|(stored, name)| level(&resolver, name, stored, None));
+            let contacts = resolver.of_levels(levels.collect());
+            contacts.disabled.iter().map(|contact| contact.where_it_belongs(&subject("acme/a/k")).0).collect::<Vec<_>>()
+        };
+        let well = mails(&["well"]);
+        assert_eq!(of(["", &gone, &well]), [subject("acme/a")]);
+        assert_eq!(of([&gone, &gone, &well]), [subject("acme/a/k"), subject("acme/a")]);
+        assert_eq!(of(["", &gone, &gone]), [subject("acme/a"), subject("acme")]);
+        assert_eq!(of(["", &well, &gone]), [] as [Subject; 0], "the team is the nearest");
+    }
+
+    fn subject(name: &str) -> Subject {
+        name.parse().expect("legal")
     }
 
     /// Two levels may use one id for two addresses, or have one address without an id: deliveries would confuse the
