@@ -12,7 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Contact, ContactOptions, MessageFormat};
 use crate::types::text_form::text_enum;
-use crate::types::{ConsentId, ContactId, Secret, UnixMs};
+use crate::types::{ConsentId, ContactId, Secret, Subject, UnixMs};
 
 /// The field of a subject's hash that holds the contacts.
 pub const CONTACTS: &str = "contacts";
@@ -48,6 +48,13 @@ pub struct UnreadableContact {
     pub id: Option<ContactId>,
     /// The fault of the element. Does not quote its values.
     pub why: String,
+}
+
+impl UnreadableContact {
+    /// The element as a level below its subject finds it.
+    pub(super) fn inherited_from(self, subject: &Subject) -> Self {
+        Self { id: self.id.map(|id| id.inherited_from(subject)), ..self }
+    }
 }
 
 /// A readable element.

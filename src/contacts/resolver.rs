@@ -273,7 +273,7 @@ impl ContactResolver {
             };
             all.readable.extend(below(contacts.readable));
             all.disabled.extend(below(contacts.disabled));
-            all.unreadable.extend(contacts.unreadable);
+            all.unreadable.extend(contacts.unreadable.into_iter().map(|contact| contact.inherited_from(&subject)));
         }
         if all.readable.is_empty() && all.unreadable.is_empty() {
             all.source = ContactsSource::Fallback;
@@ -520,6 +520,20 @@ mod tests {
         assert_eq!(of([&gone, &gone, &well]), [subject("acme/a/k"), subject("acme/a")]);
         assert_eq!(of(["", &gone, &gone]), [subject("acme/a"), subject("acme")]);
         assert_eq!(of(["", &well, &gone]), [] as [Subject; 0], "the team is the nearest");
+    }
+
+    /// A typing error in an inherited contact delays its deliveries, as one in an own contact does; those of other
+    /// contacts are not delayed.
+    #[test]
+    fn an_inherited_contact_that_becomes_unreadable_is_not_removed() {
+        let resolver = ContactResolver::new(Keys::new("usage"), Vec::new());
+        let of = |stored: &str| {
+            resolver.of_levels(vec![level(&resolver, "acme/a", "", None), level(&resolver, "acme", stored, None)])
+        };
+        let id = of(&mails(&["billing"])).readable[0].id.clone();
+        let broken = of(r#"[{"id":"same","channel":"email"}]"#);
+        assert_eq!(broken.find(&id), ContactLookup::Unreadable);
+        assert_eq!(broken.find(&ContactId::from_stored("same")), ContactLookup::NotUsable);
     }
 
     fn subject(name: &str) -> Subject {
