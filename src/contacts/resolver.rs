@@ -312,10 +312,17 @@ fn mute_fields(metric: &Metric) -> [String; 2] {
     [mute_field(None), mute_field(Some(metric))]
 }
 
-/// The language of messages to a subject; `None` for the default one.
+/// The language of messages to a subject: its own, or that of the nearest level above that has one; `None` for the
+/// default one.
 pub async fn read_locale(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Option<Locale>> {
-    let stored = client.query(redis::cmd("HGET").arg(keys.subject(subject)).arg(LOCALE)).await?;
-    Ok(locale_of(subject, stored))
+    let mut levels = vec![subject.clone()];
+    levels.extend(keys.separator().ancestors(subject));
+    let mut pipeline = redis::pipe();
+    for level in &levels {
+        pipeline.cmd("HGET").arg(keys.subject(level)).arg(LOCALE);
+    }
+    let stored: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await?;
+    Ok(levels.iter().zip(stored).find_map(|(level, stored)| locale_of(level, stored)))
 }
 
 /// A locale that can't be read must not cost anybody an alert: the default one is used.

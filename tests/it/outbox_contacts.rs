@@ -2,7 +2,7 @@
 
 use crate::support::outbox::{Outbox, email, json, subject, webhook};
 use quotabell::contacts::Contact;
-use quotabell::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
+use quotabell::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts, read_locale};
 use quotabell::types::{ContactId, Keys};
 
 async fn contacts(outbox: &Outbox, field: &str) -> ResolvedContacts {
@@ -84,4 +84,20 @@ async fn the_reserved_id_is_replaced() {
     let outbox = Outbox::start();
     let read = contacts(&outbox, r#"[{"id":"none","channel":"email","address":"a@b.test"}]"#).await;
     assert_eq!(read.readable, [email("a")]);
+}
+
+/// A team without a language of its own is asked for its consent in that of its organization, as it gets its alerts.
+#[tokio::test]
+async fn a_locale_is_that_of_the_nearest_level_that_has_one() {
+    let outbox = Outbox::start();
+    let keys = outbox.keys.clone().with_separator("/".parse().expect("a separator"));
+    let locale = async || {
+        let read = read_locale(&outbox.client, &keys, &subject("acme/a/k")).await.expect("readable");
+        read.map(|locale| locale.to_string())
+    };
+    assert_eq!(locale().await, None);
+    for (level, stored) in [("acme", "vi"), ("acme/a", "de"), ("acme/a/k", "en")] {
+        let _: u64 = outbox.run("HSET", &[&format!("quota_subject:{level}"), "locale", stored]).await;
+        assert_eq!(locale().await.as_deref(), Some(stored));
+    }
 }
