@@ -8,16 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::batch::{Batch, RefusedEvent};
-use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::event_ids::{EventIdDigest, window_of};
-use crate::ledger::read_totals::RaisedRecords;
 use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 use crate::types::{DeploymentId, Keys, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::batch_changes::BatchChanges;
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
 use super::row_finder::RowFinder;
-use super::worker_cache::{LoadRequest, MissingRecords, WorkerCache};
+use super::worker_cache::{LoadRequest, MissingRecords, ReadRecords, WorkerCache};
 
 /// Maximum time between the readings of a batch's first and last entry. A longer batch would apply limits late.
 const SPAN_MAX_MS: i64 = 1_000;
@@ -349,19 +347,19 @@ impl BatchBuilder {
         self.batch.refused.push(RefusedEvent { entry: entry.id, reason, detail, fields });
     }
 
-    /// The counters that have reached a threshold, if their alert records have not been read yet.
+    /// The counters that have reached a threshold, if their alert records are not known.
     pub fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
         self.changes.reached(held)
     }
 
-    /// Takes the alert records of the first counters of [`Self::reached`], with the counts of the children of each.
-    pub fn take_records(&mut self, held: &WorkerCache, records: Vec<(RaisedRecords, Vec<SubjectCount>)>) {
-        self.changes.take_records(held, records, self.newest_read);
+    /// Takes the alert records of counters of [`Self::reached`].
+    pub fn take_records(&mut self, held: &WorkerCache, read: Vec<ReadRecords>) {
+        self.changes.take_records(held, read, self.newest_read);
     }
 
     /// Whether the batch can be closed: the alert records of every counter that has reached a threshold are known.
-    pub const fn is_ready(&self) -> bool {
-        self.changes.has_all_records()
+    pub fn is_ready(&self, held: &WorkerCache) -> bool {
+        self.changes.has_all_records(held)
     }
 
     /// Closes the batch, once it [is ready](Self::is_ready), and begins the next one.
@@ -396,6 +394,7 @@ fn look_up<F>(held: &WorkerCache, some: &mut [LookedUpEntry<'_, F>]) {
 mod tests {
     use super::*;
     use crate::ledger::CountedEventIds;
+    use crate::ledger::read_totals::RaisedRecords;
     use crate::subjects::RefuseAt;
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
@@ -469,7 +468,7 @@ mod tests {
         add(&mut builder, &mut held, 1, "20");
         let two_alerts = builder.cost() - new - hash;
         assert_eq!(two_alerts, 2 * alert, "a threshold costs as soon as it is reached");
-        builder.take_records(&held, vec![(RaisedRecords::new(), Vec::new())]);
+        take(&mut builder, &held, RaisedRecords::new());
         assert_eq!(builder.cost(), new + hash + two_alerts, "a new counter and what is raised");
         let raised = builder.finish(&mut held, bounds).alerts;
         let records: RaisedRecords =
@@ -479,8 +478,79 @@ mod tests {
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans, 0)));
         add(&mut builder, &mut held, 2, "1");
         assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");
-        builder.take_records(&held, vec![(records, Vec::new())]);
+        take(&mut builder, &held, records);
         assert_eq!(builder.cost(), known + hash);
+    }
+
+    /// Takes these records for the only counter that has reached a threshold; children were not read.
+    fn take(builder: &mut BatchBuilder, held: &WorkerCache, records: RaisedRecords) {
+        let [request] = builder.reached(held).try_into().expect("one counter");
+        builder.take_records(held, vec![ReadRecords { request, records, children: None }]);
+    }
+
+    /// Adds an event of so many units; what is missing is read as zero.
+    fn add_units(builder: &mut BatchBuilder, held: &mut WorkerCache, (ms, subject): (u64, &str), units: &str) {
+        let fields = [(b"subject".as_slice(), subject.as_bytes()), (b"units", units.as_bytes())];
+        let entry = StreamEntry { id: StreamId { ms, seq: 0 }, fields: fields.into_iter() };
+        let mut missing = LoadRequest::default();
+        if builder.needs(held, &entry, UnixMs(1), &mut missing) {
+            let totals = vec![0; missing.counters.len()];
+            held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
+        }
+        assert_eq!(builder.add(held, [entry].into_iter(), UnixMs(1)), (1, AddResult::Added));
+    }
+
+    fn profile_with(plans: &Plans, fields: &[(&str, &str)]) -> Arc<Profile> {
+        let fields = fields.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        Arc::new(Profile::read(&fields.collect::<Vec<_>>(), plans, 0, None).0)
+    }
+
+    /// A threshold that comes with new settings while the batch grows may have been raised before: without its record
+    /// it would be raised again, without a crossing.
+    #[test]
+    fn a_threshold_that_comes_while_the_batch_grows_is_not_judged_without_its_record() {
+        let plans = Plans::without_limits();
+        let mut held = held(&plans);
+        let mut builder = builder(BatchBounds { entries: 100, cost: 1000 });
+        let subject_index = held.cache.add("alice".parse().expect("legal"));
+        held.cache.keep(subject_index, profile_with(&plans, &[("limit:requests", "100"), ("thresholds", "50")]));
+        add_units(&mut builder, &mut held, (1, "alice"), "90");
+        take(&mut builder, &held, RaisedRecords::new());
+        assert!(builder.is_ready(&held));
+        held.cache.keep(subject_index, profile_with(&plans, &[("limit:requests", "100"), ("thresholds", "50,80")]));
+        add_units(&mut builder, &mut held, (2, "alice"), "1");
+        assert!(!builder.is_ready(&held), "the record of 80 % is not known");
+        let read = builder.reached(&held);
+        assert_eq!(read.iter().map(|read| read.thresholds.len()).collect::<Vec<_>>(), [2]);
+        take(&mut builder, &held, RaisedRecords::new());
+        assert!(builder.is_ready(&held));
+    }
+
+    /// Children that were not read are not the largest: an alert without names is better than one with wrong ones. A
+    /// threshold that is reached after the records were read makes the worker read the children.
+    #[test]
+    fn an_alert_names_the_largest_of_all_children_or_none() {
+        let plans = Plans::without_limits();
+        let separator = "/".parse().expect("a separator");
+        let mut held = held(&plans);
+        let first = Batch::new(DeploymentId::from_stored("x"), StreamId::ZERO);
+        let bounds = BatchBounds { entries: 100, cost: 1000 };
+        let mut builder =
+            BatchBuilder::new(Keys::new("usage").with_separator(separator), Duration::ZERO, first, bounds);
+        let settings = [("acme", profile_with(&plans, &[("limit:requests", "100"), ("thresholds", "50,80")]))];
+        for (name, profile) in settings.into_iter().chain([("acme/small", Arc::new(Profile::of_unknown(&plans, 1)))]) {
+            let subject_index = held.cache.add(name.parse().expect("legal"));
+            held.cache.keep(subject_index, profile);
+        }
+        add_units(&mut builder, &mut held, (1, "acme/small"), "60");
+        take(&mut builder, &held, RaisedRecords::new());
+        assert!(builder.is_ready(&held));
+        add_units(&mut builder, &mut held, (2, "acme/small"), "30");
+        assert!(!builder.is_ready(&held), "the children are not known");
+        take(&mut builder, &held, RaisedRecords::new());
+        let alerts = builder.finish(&mut held, bounds).alerts;
+        let largest: Vec<usize> = alerts.iter().map(|alert| alert.record.alert.largest.len()).collect();
+        assert_eq!(largest, [0, 0]);
     }
 
     /// Fan-out and sending leave the server to counting only while counting is behind.

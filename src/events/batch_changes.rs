@@ -16,7 +16,7 @@ use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Subject, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
-use super::worker_cache::{MissingRecords, Parent, WorkerCache};
+use super::worker_cache::{MissingRecords, Parent, ReadRecords, WorkerCache};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -35,8 +35,8 @@ pub(super) struct BatchChanges {
     rows: Vec<ChangedRow>,
     /// The changed counters that reached a threshold.
     reached: Vec<u32>,
-    /// The alert records of `reached[..records.len()]`, in that order, with the counts of the children of each.
-    records: Vec<(RaisedRecords, Vec<SubjectCount>)>,
+    /// What was read for these, by the index among `rows`.
+    records: HashMap<u32, ReadRecords, RandomState>,
     /// The [`RowKey::hash_id`] of the hashes of the changed counters.
     hashes: HashSet<u32, RandomState>,
     /// The thresholds that single events crossed: after a credit, the counts before and after the batch do not show
@@ -181,43 +181,53 @@ impl BatchChanges {
         }
     }
 
-    /// The counters that have reached a threshold, if their alert records have not been read yet.
+    /// The counters that have reached a threshold, if their alert records are not known.
     pub(super) fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
-        let unknown = &self.reached[self.records.len()..];
-        let key = |index: &u32| held.totals.key_of(self.rows[*index as usize].row);
-        unknown.iter().map(|index| held.missing_records(key(index))).collect()
+        let unknown = self.reached.iter().filter(|index| !self.has_records(held, **index));
+        let request = |index: &u32| {
+            let ChangedRow { row, highest, .. } = self.rows[*index as usize];
+            let key = held.totals.key_of(row);
+            MissingRecords { key, thresholds: held.configured_thresholds(key).to_vec(), highest, batch: self.number }
+        };
+        unknown.map(request).collect()
     }
 
     /// Whether the alert records of every counter that has reached a threshold are known.
-    pub(super) const fn has_all_records(&self) -> bool {
-        self.reached.len() == self.records.len()
+    pub(super) fn has_all_records(&self, held: &WorkerCache) -> bool {
+        self.reached.iter().all(|index| self.has_records(held, *index))
     }
 
-    /// Takes the alert records of the first counters of [`Self::reached`]. An alert that is not raised again costs
-    /// nothing.
-    pub(super) fn take_records(
-        &mut self,
-        held: &WorkerCache,
-        records: Vec<(RaisedRecords, Vec<SubjectCount>)>,
-        now: UnixMs,
-    ) {
-        for (records, children) in records {
-            let Some(index) = self.reached.get(self.records.len()) else { return };
-            let key = held.totals.key_of(self.rows[*index as usize].row);
-            let thresholds = held.thresholds(key);
-            let raised = self.raised(held, *index, &thresholds, &records, now).count();
-            let counted = self.rows[*index as usize].alerts as usize;
-            self.cost = self.cost.saturating_sub(ALERT_COST * counted.saturating_sub(raised));
-            self.records.push((records, children));
+    /// Whether the records of a counter are known, for the present thresholds of its subject: another one may have been
+    /// raised before. If a further threshold was reached since, the children must be known too, because it may raise an
+    /// alert.
+    fn has_records(&self, held: &WorkerCache, index: u32) -> bool {
+        let Some(read) = self.records.get(&index) else { return false };
+        let ReadRecords { request, children, .. } = read;
+        let has_children = children.is_some() || request.highest >= self.rows[index as usize].highest;
+        has_children && request.thresholds == held.configured_thresholds(request.key)
+    }
+
+    /// Takes alert records of [`Self::reached`], unless another batch asked for them. An alert that is not raised again
+    /// costs nothing.
+    pub(super) fn take_records(&mut self, held: &WorkerCache, read: Vec<ReadRecords>, now: UnixMs) {
+        for read in read.into_iter().filter(|read| read.request.batch == self.number) {
+            let key = read.request.key;
+            let index = held.totals.row(held.totals.find(key).expect("the batch uses its row")).changed_index;
+            let raised = self.raised(held, index, &held.thresholds(key), &read.records, now).count();
+            let counted = &mut self.rows[index as usize].alerts;
+            self.cost = self.cost + ALERT_COST * raised - ALERT_COST * *counted as usize;
+            *counted = u32::try_from(raised).expect("a limit has few thresholds");
+            self.records.insert(index, read);
         }
     }
 
     /// Puts counters and alerts into a batch, once [`Self::has_all_records`]. `now`: server time of the newest reading.
     pub(super) fn close(&mut self, held: &mut WorkerCache, batch: &mut Batch, now: UnixMs) {
         let positions = self.arrange(held, batch, now);
-        let (reached, records) = (std::mem::take(&mut self.reached), std::mem::take(&mut self.records));
-        for (index, records) in reached.into_iter().zip(records) {
-            self.raise_reached(held, batch, (index, positions[index as usize]), records, now);
+        for index in std::mem::take(&mut self.reached) {
+            if let Some(read) = self.records.remove(&index) {
+                self.raise_reached(held, batch, (index, positions[index as usize]), read, now);
+            }
         }
     }
 
@@ -313,7 +323,7 @@ impl BatchChanges {
         held: &mut WorkerCache,
         batch: &mut Batch,
         (index, at): (u32, BatchPosition),
-        (mut records, children): (RaisedRecords, Vec<SubjectCount>),
+        ReadRecords { mut records, children, .. }: ReadRecords,
         now: UnixMs,
     ) {
         let changed = &self.rows[index as usize];
@@ -328,10 +338,9 @@ impl BatchChanges {
         let limit = profile.and_then(|of| of.limit_of(metric, period));
         if let (Some(profile), Some(limit)) = (profile, limit) {
             let used = changed.highest.max(row.total);
-            let largest = if raised.is_empty() {
-                Vec::new()
-            } else {
-                held.largest(self.children(held, subject_index, children), of, used)
+            let largest = match children {
+                Some(read) if !raised.is_empty() => held.largest(self.children(held, subject_index, read), of, used),
+                _ => Vec::new(),
             };
             for (at_threshold, LimitThreshold { units, threshold }) in raised.iter().copied().enumerate() {
                 let key = AlertKey { subject: &subject.subject, metric, period, threshold, units };

@@ -1,7 +1,7 @@
 //! Reads what the children of a subject used, beside the records of the alerts that it may raise.
 
 use futures_util::future::join_all;
-use redis::{RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::children;
@@ -23,29 +23,32 @@ pub(super) struct ParentCounter {
     pub(super) reached: Vec<Option<u64>>,
 }
 
-/// The counts of the children of each counter, as committed; none where `records`, the replies with the records of the
-/// counters, show that no alert will be raised. An alert without them is better than a late one, so an error is logged.
+/// The counts of the children of each counter, as committed; empty for a subject without children. `None` where they
+/// were not read: `records`, the replies with the records of the counters, show that no alert will be raised, or
+/// reading failed. An alert without them is better than a late one, so an error is logged.
 pub(super) async fn read(
     partition: &Partition,
     counters: &[Option<ParentCounter>],
     records: &[RedisResult<Value>],
-) -> Vec<Vec<SubjectCount>> {
+) -> Vec<Option<Vec<SubjectCount>>> {
     let counts = async |(counter, record): (&Option<ParentCounter>, &RedisResult<Value>)| match (counter, record) {
         (Some(counter), Ok(record)) if counter.may_raise(record) => {
             let ParentCounter { subject, of, .. } = counter;
-            children::counts(partition, subject, of).await.unwrap_or_else(|error| {
+            let counts = children::counts(partition, subject, of).await;
+            let failed = |error: &RedisError| {
                 tracing::warn!(%subject, %error, "an alert does not name the largest children: their counts can't be read");
-                Vec::new()
-            })
+            };
+            counts.inspect_err(failed).ok()
         }
-        _ => Vec::new(),
+        (None, _) => Some(Vec::new()),
+        _ => None,
     };
     let mut all = Vec::with_capacity(counters.len());
     let pairs: Vec<_> = counters.iter().zip(records).collect();
     for some in pairs.chunks(AT_ONCE) {
         all.extend(join_all(some.iter().copied().map(counts)).await);
     }
-    all.resize(counters.len(), Vec::new());
+    all.resize(counters.len(), None);
     all
 }
 

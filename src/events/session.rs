@@ -170,7 +170,7 @@ impl Session<'_> {
 
     /// Whether a batch may be committed now.
     pub(super) fn may_commit(&self) -> bool {
-        let is_ready = self.builder.is_ready() && !self.loader.is_older_than(&self.builder);
+        let is_ready = self.builder.is_ready(&self.held) && !self.loader.is_older_than(&self.builder);
         self.builder.entries() > 0 && is_ready && !self.in_flight.is_under_way()
     }
 

@@ -23,7 +23,7 @@ use super::largest_children;
 use super::read_ahead::ReadAhead;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
-use super::worker_cache::{LoadRequest, WorkerCache};
+use super::worker_cache::{LoadRequest, ReadRecords, WorkerCache};
 
 /// How often settings that change during a load are read again. After that, the next load reads them.
 const READ_AGAIN_MAX: u32 = 3;
@@ -42,8 +42,9 @@ pub(super) struct StateLoader {
     reads: u32,
 }
 
-/// The replies to the pipeline, and the counts of the children of each counter whose records are read.
-type LoadReplies = (RedisResult<Vec<RedisResult<Value>>>, Vec<Vec<SubjectCount>>);
+/// The replies to the pipeline, and the counts of the children of each counter whose records are read; `None` where
+/// they were not read.
+type LoadReplies = (RedisResult<Vec<RedisResult<Value>>>, Vec<Option<Vec<SubjectCount>>>);
 
 #[derive(Debug)]
 struct UnderWay {
@@ -60,8 +61,8 @@ struct UnderWay {
 pub(super) struct FinishedRead {
     missing: LoadRequest,
     replies: RedisResult<Vec<RedisResult<Value>>>,
-    /// The counts of the children of each counter whose records are read.
-    children: Vec<Vec<SubjectCount>>,
+    /// The counts of the children of each counter whose records are read; `None` where they were not read.
+    children: Vec<Option<Vec<SubjectCount>>>,
 }
 
 impl StateLoader {
@@ -83,7 +84,7 @@ impl StateLoader {
         builder: &BatchBuilder,
         beside_commit: bool,
     ) -> Result<(), SessionError> {
-        if self.under_way.is_some() || ahead.missing().is_empty() && builder.is_ready() {
+        if self.under_way.is_some() || ahead.missing().is_empty() && builder.is_ready(held) {
             return Ok(());
         }
         let mut missing = LoadRequest { records: builder.reached(held), ..ahead.take_missing() };
@@ -168,7 +169,9 @@ impl StateLoader {
         }
         held.day_metrics.insert(&missing.days, metrics);
         held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
-        builder.take_records(held, records.into_iter().zip(children).collect());
+        let read = missing.records.into_iter().zip(records).zip(children);
+        let read = read.map(|((request, records), children)| ReadRecords { request, records, children });
+        builder.take_records(held, read.collect());
         // A change that came too late for one load is noticed after it. A producer that changes a subject all the time
         // must not stop the counting, so after some tries the change is left to the next load. That load comes well
         // within the second that a change may take.

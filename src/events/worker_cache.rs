@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::children;
 use crate::ledger::counter_scan::SubjectCount;
-use crate::ledger::read_totals::{CounterQuery, RecordQuery};
+use crate::ledger::read_totals::{CounterQuery, RaisedRecords, RecordQuery};
 use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, CounterCache};
@@ -119,6 +119,21 @@ pub struct MissingRecords {
     pub key: RowKey,
     /// The thresholds of its subject when the records are requested. They may have changed when the reply arrives.
     pub thresholds: Vec<Threshold>,
+    /// The highest count so far.
+    pub highest: u64,
+    /// The batch that needs them. The commit of a batch may change them.
+    pub batch: u64,
+}
+
+/// What was read for a counter that has reached a threshold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadRecords {
+    /// What was asked for.
+    pub request: MissingRecords,
+    /// The records of these thresholds.
+    pub records: RaisedRecords,
+    /// The counts of the children of its subject; `None` if they were not read.
+    pub children: Option<Vec<SubjectCount>>,
 }
 
 /// The state that must be read before entries can be added or the batch can be closed.
@@ -207,24 +222,22 @@ impl WorkerCache {
         }
     }
 
-    /// The records of a row to request, for the present thresholds of its subject.
-    pub fn missing_records(&self, key: RowKey) -> MissingRecords {
-        let profile = self.cache.subject(key.subject_index).extra.profile.as_ref();
-        MissingRecords { key, thresholds: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
+    /// The thresholds in the present settings of a row's subject.
+    pub(super) fn configured_thresholds(&self, key: RowKey) -> &[Threshold] {
+        self.cache.subject(key.subject_index).extra.profile.as_ref().map_or(&[], |profile| profile.thresholds())
     }
 
-    /// The counters of the missing records, if their subjects may have children.
+    /// The counters of the missing records; `None` for a subject that has no children.
     pub(super) fn parent_counters(&self, missing: &LoadRequest, separator: Separator) -> Vec<Option<ParentCounter>> {
-        let counter = |MissingRecords { key, thresholds }: &MissingRecords| {
+        let counter = |MissingRecords { key, thresholds, highest, .. }: &MissingRecords| {
             let subject = self.cache.subject(key.subject_index).subject.clone();
             if separator.is_none() || separator.depth(subject.as_str()) + 1 == LEVELS_MAX {
                 return None;
             }
-            let total = self.totals.find(*key).map_or(0, |row| self.totals.row(row).total);
             let of_limit = self.thresholds(*key);
             let units_of = |threshold: &Threshold| {
                 let found = of_limit.iter().find(|of_limit| of_limit.threshold == *threshold);
-                found.map(|of_limit| of_limit.units).filter(|units| *units <= total)
+                found.map(|of_limit| of_limit.units).filter(|units| units <= highest)
             };
             let reached = thresholds.iter().map(units_of).collect();
             Some(ParentCounter { subject, of: self.totals.metric_period(key.hash_id).clone(), reached })
@@ -250,7 +263,7 @@ impl WorkerCache {
 
     /// The queries for the missing records.
     pub fn record_queries<'a>(&'a self, missing: &'a LoadRequest) -> Vec<RecordQuery<'a>> {
-        let query = |MissingRecords { key, thresholds }: &'a MissingRecords| RecordQuery {
+        let query = |MissingRecords { key, thresholds, .. }: &'a MissingRecords| RecordQuery {
             counter: self.query(*key),
             thresholds,
         };
@@ -324,7 +337,8 @@ mod tests {
         let metric = held.totals.metric_id("requests");
         let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
         let thresholds: Vec<Threshold> = vec!["80".parse().expect("legal")];
-        let records = vec![MissingRecords { key: RowKey { subject_index, hash_id }, thresholds: thresholds.clone() }];
+        let key = RowKey { subject_index, hash_id };
+        let records = vec![MissingRecords { key, thresholds: thresholds.clone(), highest: 0, batch: 1 }];
         let missing = LoadRequest { records, ..LoadRequest::default() };
         let asked: Vec<_> = held.record_queries(&missing).iter().map(|query| query.thresholds.to_vec()).collect();
         assert_eq!(asked, [thresholds], "a subject whose settings are not held any more");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quotabell::events::batch_builder::{BatchBounds, BatchBuilder};
 use quotabell::events::read_ahead::ReadAhead;
-use quotabell::events::worker_cache::{LoadRequest, SubjectRows, WorkerCache};
+use quotabell::events::worker_cache::{LoadRequest, ReadRecords, SubjectRows, WorkerCache};
 use quotabell::ledger::read_totals::RaisedRecords;
 use quotabell::ledger::{Batch, CommitReply};
 use quotabell::redis_client::XreadReply;
@@ -127,11 +127,11 @@ impl SimulatedWorker {
         }
         match session.read {
             Some(_) => decisions.push(Decision::TakeMissing),
-            None if session.ahead.missing().is_empty() && session.builder.is_ready() => {}
+            None if session.ahead.missing().is_empty() && session.builder.is_ready(&session.held) => {}
             None => decisions.push(Decision::ReadMissing),
         }
         match session.in_flight {
-            InFlight::None if session.builder.entries() > 0 && session.builder.is_ready() => {
+            InFlight::None if session.builder.entries() > 0 && session.builder.is_ready(&session.held) => {
                 decisions.push(Decision::Commit)
             }
             InFlight::Answered(_) => decisions.push(Decision::Hear),
@@ -214,7 +214,9 @@ impl SimulatedWorker {
             session.held.cache.keep(*subject_index, Arc::new(profile));
         }
         session.held.take_totals(&missing, &totals, session.builder.oldest_batch_in_use());
-        session.builder.take_records(&session.held, records.into_iter().map(|records| (records, Vec::new())).collect());
+        let read = missing.records.into_iter().zip(records);
+        let read = read.map(|(request, records)| ReadRecords { request, records, children: Some(Vec::new()) });
+        session.builder.take_records(&session.held, read.collect());
         session.ahead.look_again(&mut session.builder, &mut session.held);
     }
 
@@ -224,7 +226,7 @@ impl SimulatedWorker {
             self.take_missing();
             let Some(session) = &mut self.session else { return };
             while session.ahead.add_some(&mut session.builder, &mut session.held) {}
-            if session.builder.is_ready() && (session.builder.is_full() || session.ahead.is_empty()) {
+            if session.builder.is_ready(&session.held) && (session.builder.is_full() || session.ahead.is_empty()) {
                 return;
             }
             self.read_missing(store).await;
