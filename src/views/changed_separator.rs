@@ -20,22 +20,23 @@ struct FoundSubjects {
     names: Vec<String>,
 }
 
-/// A sentence about the subjects that change their meaning; `None` if the separator is that of the last commit, or
-/// nothing was committed yet.
+/// A sentence about the subjects that change their meaning; `None` if the separator is that of the last commit of each
+/// partition, or nothing was committed yet.
 pub async fn warning(partitions: &Partitions) -> RedisResult<Option<String>> {
-    let Partition { client, keys } = partitions.first();
-    let separator = keys.separator();
-    let mut command = redis::cmd("HMGET");
-    command.arg(keys.checkpoint()).arg("id").arg("separator");
-    let (id, stored): (Option<String>, Option<String>) = client.query(&command).await?;
-    let stored = stored.unwrap_or_default();
-    if id.is_none() || stored == separator.to_string() {
-        return Ok(None);
+    let separator = partitions.first().keys.separator();
+    let mut stored = None;
+    for partition in partitions.iter() {
+        stored = stored.or(committed_separator(partition).await?.filter(|stored| *stored != separator.to_string()));
     }
+    let Some(stored) = stored else { return Ok(None) };
     let changed = format!("subjects.separator is \"{separator}\", and was \"{stored}\" at the last commit");
+    let moved = match partitions.first().keys.partition().count() {
+        1 => "",
+        _ => "; those subjects may belong to another partition, where they begin at zero",
+    };
     if separator.is_none() {
         return Ok(Some(format!(
-            "{changed}: subjects have no levels any more, and events count for their subject alone"
+            "{changed}: subjects have no levels any more, and events count for their subject alone{moved}"
         )));
     }
     let found = subjects_with(partitions.first(), separator).await?;
@@ -47,8 +48,15 @@ pub async fn warning(partitions: &Partitions) -> RedisResult<Option<String>> {
             format!("; events of {broken} of them are refused, because a part is empty or the levels are too many")
         }
     };
-    let moved = if keys.partition().count() > 1 { ", and belong to the partition of their first part" } else { "" };
-    Ok(Some(format!("{changed}: {count} it{names} and become levels of a tree{moved}{broken}")))
+    Ok(Some(format!("{changed}: {count} it{names} and will be levels of a tree{moved}{broken}")))
+}
+
+/// The separator of the last commit; `None` if nothing was committed yet.
+async fn committed_separator(Partition { client, keys }: &Partition) -> RedisResult<Option<String>> {
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg("id").arg("separator");
+    let (id, stored): (Option<String>, Option<String>) = client.query(&command).await?;
+    Ok(id.map(|_| stored.unwrap_or_default()))
 }
 
 async fn subjects_with(Partition { client, keys }: &Partition, separator: Separator) -> RedisResult<FoundSubjects> {

@@ -553,3 +553,18 @@ fn a_machine_without_certificate_authorities_is_reported() {
         "has no certificate authorities, so no certificate is trusted: install ca-certificates, or set webhook.ca_file";
     assert!(told.stderr.contains(said), "{}", told.stderr);
 }
+
+/// The first partition may have counted nothing yet: the separator of any partition's last commit tells that ids change
+/// their meaning, and that subjects may belong to other partitions.
+#[test]
+fn another_separator_is_told_whatever_partition_has_counted() {
+    let server = RedisServer::start();
+    let fields = [("id", "5-0"), ("format", "2"), ("separator", "")];
+    let () = connection(&server).hset_multiple("quota_checkpoint:{usage:1}", &fields).expect("set");
+    let () = connection(&server).hset("quota_subject:acme/a", "plan", "free").expect("set");
+    let checked =
+        check(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", "2").env("QUOTABELL__SUBJECTS__SEPARATOR", "/").run();
+    let told = "subjects.separator is \"/\", and was \"\" at the last commit: 1 subject with settings contains it \
+         (acme/a) and will be levels of a tree; those subjects may belong to another partition, where they begin at zero";
+    assert!(checked.stderr.contains(told), "{}", checked.stderr);
+}
