@@ -1,7 +1,7 @@
 //! The subjects of a branch: everything below a subject of which something may be stored.
 //!
-//! Lists of children name what was used lately. Other subjects are found by the keys that name them, by their grants and
-//! by the counters of long windows, which outlive the lists, and by their history.
+//! Lists of children name what was used lately. Other subjects are found by the keys that name them, by their grants
+//! and by the counters of long windows, which outlive the lists, and by their history.
 
 use std::collections::BTreeSet;
 

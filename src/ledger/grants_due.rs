@@ -76,12 +76,12 @@ pub async fn postpone(Partition { client, keys }: &Partition, subject: &Subject,
     call.arg(subject.as_str()).arg(until.0).run::<u64>(client).await.map(drop)
 }
 
-/// Removes all grants of a subject, and returns their number. Repeatable.
+/// Removes all grants of a subject that are in this partition, and returns their number. Repeatable.
 ///
 /// # Errors
 ///
 /// The error of Redis; the grants may be removed.
 pub async fn forget(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
-    let call = SCRIPT.call().key(keys.grants_due()).key(keys.grants(subject));
+    let call = SCRIPT.call().key(keys.grants_due()).key(keys.grants_here(subject));
     call.arg(subject.as_str()).arg("removed").run(client).await
 }

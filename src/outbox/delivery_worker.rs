@@ -129,8 +129,7 @@ impl<N: Notifier> DeliveryWorker<N> {
                 Ok(LoadedRecipients::One(operators.find(|one| one.id == leased.contact).cloned()))
             }
             Err(why) => {
-                let LeasedDelivery { id, subject, .. } = leased;
-                tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
+                tracing::error!(subject = leased.subject, delivery = %leased.id, why, "the notification of a delivery is unreadable; the delivery ends dead");
                 Err(Settlement::Unsendable("the stored notification is unreadable".to_owned()))
             }
         }

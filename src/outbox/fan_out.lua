@@ -9,9 +9,10 @@
 --   together have fewer than 200:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
 --   source delivery ('' for an entry), type of the notification ('alert', 'grant_expires'), its id, the notification as
---   JSON (of a delivery, what is stored there is used instead: an erasure may have taken names out of it), subject, when
---   it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel ('email', 'webhook',
---   'none'), contact id, destination. Without any contact the caller wants the one delivery of channel 'none'.
+--   JSON (of a delivery, what is stored there is used instead: an erasure may have taken names out of it), subject,
+--   when it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel ('email',
+--   'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery of channel
+--   'none'.
 --
 -- What happens to a wanted delivery:
 --   it does not exist            created: pending, due now ('none': due when the notification expires, and in the

@@ -247,7 +247,7 @@ mod tests {
         let plan = |thresholds: &[&str]| {
             let limits = [(Metric::default(), "5000".parse().expect("limits"))].into();
             let thresholds = thresholds.iter().map(|text| text.parse().expect("legal")).collect();
-            PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), rate: RateConfig::default() }
+            PlanConfig { limits, thresholds, ..PlanConfig::default() }
         };
         let plans = [("org".to_owned(), plan(&["80"])), ("team".to_owned(), plan(&["90"]))].into();
         let of = |default: &str| {

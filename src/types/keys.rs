@@ -140,6 +140,11 @@ impl Keys {
         format!("{GRANTS_PREFIX}{{{stream}}}:{subject}")
     }
 
+    /// The same with the tag of this partition, for a subject that was in it under another separator.
+    pub fn grants_here(&self, subject: &Subject) -> String {
+        format!("{GRANTS_PREFIX}{}:{subject}", self.tag)
+    }
+
     /// `quota_usage:{tag}:<metric>:<period>:<bucket>`.
     pub fn usage(&self, metric: &Metric, period: impl Into<Period>, bucket: u8) -> String {
         format!("quota_usage:{}:{metric}:{}:{bucket:02x}", self.tag, period.into())

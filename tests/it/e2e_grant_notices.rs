@@ -2,7 +2,7 @@
 //! mailbox.
 
 use quotabell::outbox::forget::forget_outbox_entries;
-use quotabell::types::{GrantNotice, Keys, UnixMs};
+use quotabell::types::{Branch, GrantNotice, Keys, Separator, UnixMs};
 use serde_json::{Value, json};
 
 use crate::e2e_migrate::{counted, migrate};
@@ -314,7 +314,8 @@ async fn an_erasure_takes_notices_out_of_the_outbox() {
     outbox.raise_notice(&grant_notice(&alice, LATER)).await;
     outbox.raise(&alert(&alice, 80)).await;
     let stays = outbox.raise_notice(&grant_notice(&bob, LATER)).await;
-    let removed = forget_outbox_entries(&outbox.partition(), &alice).await.expect("redis answers");
+    let branch = Branch::new(alice.clone(), Separator::NONE);
+    let removed = forget_outbox_entries(&outbox.partition(), &branch).await.expect("redis answers");
     assert_eq!(removed, 2);
     let left: Vec<(String, Vec<String>)> = outbox.run("XRANGE", &[&outbox.keys.outbox(), "-", "+"]).await;
     assert_eq!(left.iter().map(|(id, _)| id).collect::<Vec<_>>(), [&stays]);
