@@ -251,7 +251,8 @@ impl SubjectGrants {
         let removed: Vec<String> = self.stored.keys().filter(|name| !is_kept(name)).cloned().collect();
         let mut set: BTreeMap<String, String> =
             fields.into_iter().filter(|(name, value)| self.stored.get(name) != Some(value)).collect();
-        if !is_empty && !(set.is_empty() && removed.is_empty()) {
+        let is_changed = !set.is_empty() || !removed.is_empty();
+        if is_changed && !is_empty {
             set.insert(VERSION_FIELD.to_owned(), version.to_owned());
         }
         GrantFields { set, removed, is_empty }

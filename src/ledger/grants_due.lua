@@ -19,9 +19,9 @@ if ARGV[2] ~= 'removed' then
   redis.call('ZADD', KEYS[1], 'XX', ARGV[2], ARGV[1])
   return 0
 end
-local removed, names = 0, redis.pcall('HKEYS', KEYS[2])
-for _, name in ipairs(names.err and {} or names) do
-  if string.find(name, '^grant:') then removed = removed + 1 end
+local removed, fields = 0, redis.pcall('HGETALL', KEYS[2])
+for at = 1, fields.err and 0 or #fields, 2 do
+  if string.find(fields[at], '^grant:') then removed = removed + 1 end
 end
 redis.call('UNLINK', KEYS[2])
 redis.call('ZREM', KEYS[1], ARGV[1])

@@ -162,7 +162,7 @@ impl Profile {
         match (added, last) {
             (Ok(added), _) => {
                 self.added = Arc::new(added);
-                return Ok(());
+                Ok(())
             }
             (Err(error), Some(last)) => {
                 self.added = Arc::clone(&last.added);

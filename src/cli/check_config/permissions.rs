@@ -73,6 +73,9 @@ const UNVERIFIED: &str = "ZADD KEY 0 x, ZREM KEY x, ZRANGEBYSCORE KEY 0 0";
 const VERIFY_SECRET: &str = "SET KEY x, GET KEY, UNLINK KEY";
 /// The key that signs unsubscribe links, and when the newest digest was due.
 const TEXT: &str = "SET KEY x, GET KEY";
+/// The grants of a subject, and when they must be looked at.
+const GRANTS: &str = "HGET KEY x, HGETALL KEY, HSET KEY x x, HDEL KEY x, UNLINK KEY";
+const GRANTS_DUE: &str = "TYPE KEY, EXISTS KEY, ZRANGE KEY 0 0, ZADD KEY 0 x, ZREM KEY x";
 /// Why and since when sending is paused.
 const PAUSED: &str = "EXISTS KEY, HGETALL KEY";
 /// Written when settings are replaced, and contacts added and verified, through the API.
@@ -191,6 +194,8 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (format!("{}{subject}", keys.failing_prefix()), FAILING),
         (format!("{}{subject}", keys.subject_deliveries_prefix()), SUBJECT_DELIVERIES),
         (children::key(keys, &subject), CHILDREN),
+        (keys.grants(&subject), GRANTS),
+        (keys.grants_due(), GRANTS_DUE),
         (keys.pending(), SCHEDULE),
         (keys.waiting(), SCHEDULE),
         (keys.deliveries(), SCHEDULE),

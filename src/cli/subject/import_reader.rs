@@ -136,7 +136,7 @@ fn are_known(names: &[Option<String>]) -> Result<(), String> {
 }
 
 fn known(name: &str, format: ImportFormat) -> Result<(), String> {
-    let of_json = [LIMITS, GRANTS].into_iter().filter(|_| format == ImportFormat::Jsonl);
+    let of_json = [GRANTS, LIMITS].into_iter().filter(|_| format == ImportFormat::Jsonl);
     let fields = FIELDS.into_iter().map(str::to_owned).chain(ContactColumns::names());
     let fields: Vec<String> = fields.chain(of_json.map(str::to_owned)).collect();
     if fields.iter().any(|field| field == name) || name.starts_with(LIMIT_PREFIX) {
