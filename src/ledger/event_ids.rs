@@ -1,12 +1,13 @@
 //! Ids of counted events: the last ten to twenty minutes of arrival time, in memory and in Redis.
 //!
 //! A commit appends the ids of its events to a list in Redis as one value, 16 bytes per id. A new reader loads the
-//! lists of the last two windows as of the checkpoint. From then on it knows all counted ids, because nobody else
-//! commits.
+//! lists of the last two windows as of the checkpoint, or of the next one if the clock was set back. From then on it
+//! knows all counted ids, because nobody else commits.
 //!
 //! Their number is bounded: if more ids arrive, the oldest are forgotten early, and their number is reported.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::RangeInclusive;
 
 use foldhash::fast::RandomState;
 use redis::RedisResult;
@@ -77,6 +78,13 @@ pub const fn window_of(arrival: UnixMs) -> u64 {
     (if arrival.0 < 0 { 0 } else { arrival.0 } / WINDOW_MS).unsigned_abs()
 }
 
+/// The windows whose stored ids a new reader knows: that of an arrival and its neighbors. If the server's clock was set
+/// back, the newest ids were counted in a window that has not begun again.
+pub fn windows_of(arrival: UnixMs) -> RangeInclusive<u64> {
+    let window = window_of(arrival);
+    window.saturating_sub(1)..=window + 1
+}
+
 impl CountedEventIds {
     /// An empty set with this maximum.
     pub fn new(ids_max: usize) -> Self {
@@ -84,7 +92,7 @@ impl CountedEventIds {
         Self { ids_max, window: 0, newest, previous, previous_window: 0, forgotten: 0 }
     }
 
-    /// Reads the ids that were stored for an arrival's window and the previous window. Returns whether nobody
+    /// Reads the ids that were stored for [`windows_of`] an arrival. Returns whether nobody
     /// committed meanwhile; if somebody did, the set may contain ids of events that are not counted after all.
     pub async fn read(
         &mut self,
@@ -93,8 +101,7 @@ impl CountedEventIds {
         arrival: UnixMs,
         checkpoint: StreamId,
     ) -> RedisResult<bool> {
-        let newest = window_of(arrival);
-        for window in newest.saturating_sub(1)..=newest {
+        for window in windows_of(arrival) {
             let (mut from, mut count) = (0, SLICE_FIRST);
             loop {
                 let mut pipeline = redis::pipe();
@@ -104,7 +111,10 @@ impl CountedEventIds {
                 if StreamId::from_stored(stored.as_deref()) != checkpoint {
                     return Ok(false);
                 }
-                self.insert_stored(window, &values);
+                // Nothing is forgotten for a window that has not begun.
+                if window <= window_of(arrival) || !values.is_empty() {
+                    self.insert_stored(window, &values);
+                }
                 if values.len() < count {
                     break;
                 }
@@ -116,7 +126,7 @@ impl CountedEventIds {
         Ok(true)
     }
 
-    /// Inserts stored ids of a window; call it for the older window first.
+    /// Inserts stored ids of a window; call it for the older windows first.
     pub fn insert_stored(&mut self, window: u64, values: &[Vec<u8>]) {
         self.move_to(window);
         let digests = values.iter().flat_map(|value| value.chunks_exact(DIGEST_BYTES));
