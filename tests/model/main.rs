@@ -3,7 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod grant_model;
 mod outbox_model;
+mod simulated_grants;
 mod simulated_store;
 mod simulated_worker;
 mod worker_simulation;

@@ -1,19 +1,24 @@
 //! The store of a simulated worker: an in-memory model of the partition, or a real server.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use quotabell::events::parse::arrival_of;
 use quotabell::ledger::batch::MetricPeriod;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::commit_settings::READ_AGE_MAX_MS;
-use quotabell::ledger::event_ids::window_of;
+use quotabell::ledger::event_ids::{window_of, windows_of};
+use quotabell::ledger::grant_store::{self, GrantChange, GrantReply, StoredGrants};
+use quotabell::ledger::grants_due;
 use quotabell::ledger::read_totals::{
     CounterQuery, RaisedRecords, RecordQuery, Replies, ask_counters, ask_records, counters_from, records_from,
 };
 use quotabell::ledger::{Batch, CommitReply, Committer, CountedEventIds};
-use quotabell::redis_client::RedisClient;
-use quotabell::types::{DeploymentId, Keys, RaisedRecord, StreamId, Subject, UnixMs};
+use quotabell::redis_client::{Partition, RedisClient};
+use quotabell::types::{DeploymentId, GrantNotice, Keys, RaisedRecord, StreamId, Subject, UnixMs};
 
+use crate::grant_model::{ArrivedEntry, HistoryLog, LogItem};
+use crate::simulated_grants::{MemoryGrants, PendingChange, of_grants};
 use crate::simulated_worker::IDS_MAX;
 use crate::support::checker::{Stored, due_at, reached_of, stored_of};
 use crate::support::ledger::settings;
@@ -36,6 +41,20 @@ pub struct Start {
     pub checkpoint: StreamId,
     pub instance: DeploymentId,
     pub event_ids: CountedEventIds,
+    pub grants_due: Option<UnixMs>,
+}
+
+/// A batch on its way to the store.
+#[derive(Debug, Clone)]
+pub struct SentBatch {
+    pub batch: Batch,
+    /// All of its entries.
+    pub entries: Vec<ArrivedEntry>,
+}
+
+/// The keys of the partition.
+pub fn keys() -> Keys {
+    Keys::new("usage").with_separator("/".parse().expect("a separator"))
 }
 
 /// A partition.
@@ -47,10 +66,20 @@ pub trait Store {
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry>;
     async fn counters(&mut self, queries: &[CounterQuery<'_>]) -> Vec<u64>;
     async fn records(&mut self, queries: &[RecordQuery<'_>]) -> Vec<RaisedRecords>;
-    async fn commit(&mut self, batch: &Batch) -> CommitReply;
+    async fn commit(&mut self, sent: &SentBatch) -> CommitReply;
+    /// When something of a grant is due next.
+    async fn grants_due(&mut self) -> Option<UnixMs>;
+    /// The subjects of which something is due until this time.
+    async fn due_subjects(&mut self, until: UnixMs) -> Vec<Subject>;
+    async fn grants(&mut self, subject: &Subject) -> StoredGrants;
+    async fn change_grants(&mut self, change: &PendingChange) -> GrantReply;
+    /// The notices in the outbox.
+    async fn notices(&mut self) -> Vec<GrantNotice>;
+    /// Everything that took effect.
+    fn log(&self) -> &HistoryLog;
     /// The data that commits have written.
     async fn stored(&mut self) -> Stored;
-    /// Advances the time, if the test controls it.
+    /// Advances the time, or sets it back, if the test controls it.
     fn pass(&mut self, _ms: i64) {}
     /// Copies the current state to a replica, to which a failover returns. A real server has none.
     fn replicate(&mut self) {}
@@ -68,8 +97,14 @@ pub struct MemoryStore {
     kept: Kept,
     replica: Option<Kept>,
     now_ms: i64,
+    /// The highest time that the clock has shown.
+    highest_ms: i64,
+    /// Later entries get ids after all entries that were ever read, because no server has a run id here.
+    ids_from_ms: i64,
     keys: Keys,
     instance: DeploymentId,
+    /// Number of changes of grants. Each has another version.
+    changes: u64,
     drifts: bool,
     faults: Vec<String>,
 }
@@ -77,6 +112,8 @@ pub struct MemoryStore {
 #[derive(Debug, Clone, Default)]
 struct Kept {
     stream: Vec<Entry>,
+    /// The highest time that the clock had shown when each entry was appended.
+    appended_ms: BTreeMap<StreamId, i64>,
     checkpoint: StreamId,
     entries_read: u64,
     counts: HashMap<Counter, u64>,
@@ -84,6 +121,9 @@ struct Kept {
     flags: HashMap<String, String>,
     refused: Vec<(String, String)>,
     event_ids: HashMap<u64, Vec<Vec<u8>>>,
+    children: BTreeSet<(String, String)>,
+    grants: MemoryGrants,
+    log: HistoryLog,
     counted: u64,
     duplicates: u64,
     raised: u64,
@@ -95,10 +135,27 @@ impl MemoryStore {
             kept: Kept::default(),
             replica: None,
             now_ms: BEGIN_MS,
-            keys: Keys::new("usage"),
+            highest_ms: BEGIN_MS,
+            ids_from_ms: BEGIN_MS,
+            keys: keys(),
             instance: DeploymentId::from_stored("0123456789abcdef0123456789abcdef"),
+            changes: 0,
             drifts: false,
             faults: Vec::new(),
+        }
+    }
+
+    /// A grant expires only when everything that arrived before is counted. `appended_ms` does not depend on how far
+    /// the clock stepped back.
+    fn judge_expiries(&mut self, change: &PendingChange) {
+        let checkpoint = self.kept.checkpoint;
+        for grant in change.expired() {
+            let expiry = grant.expires_at.expect("it has expired").0;
+            let mut later = self.kept.appended_ms.range(checkpoint..).skip_while(|(id, _)| **id <= checkpoint);
+            if let Some((id, at)) = later.find(|(_, at)| **at < expiry.0) {
+                let id_of_grant = &grant.id;
+                self.faults.push(format!("{id_of_grant} of {expiry} has expired before {id} of {at} is counted"));
+            }
         }
     }
 
@@ -138,6 +195,7 @@ impl MemoryStore {
         for (window, digests) in &batch.event_ids {
             kept.event_ids.entry(*window).or_default().push(digests.clone());
         }
+        kept.children.extend(batch.children.iter().map(|(parent, child)| (parent.to_string(), child.to_string())));
         kept.counted += batch.counted;
         kept.duplicates += batch.duplicates;
         kept.entries_read += batch.entries;
@@ -157,22 +215,27 @@ impl Store for MemoryStore {
 
     async fn append(&mut self, events: &[Event]) {
         for event in events {
-            let ms = u64::try_from(self.now_ms).expect("after 1970");
+            let ms = u64::try_from(self.now_ms.max(self.ids_from_ms)).expect("after 1970");
             let last = self.kept.stream.last().map_or(StreamId::ZERO, |entry| entry.id);
-            let id = if last.ms == ms { StreamId { ms, seq: last.seq + 1 } } else { StreamId { ms, seq: 0 } };
+            // Ids never go back, even if the clock does.
+            let id = if last.ms >= ms { StreamId { seq: last.seq + 1, ..last } } else { StreamId { ms, seq: 0 } };
             let fields = event.raw().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            self.kept.appended_ms.insert(id, self.highest_ms);
             self.kept.stream.push(Entry { id, fields });
         }
     }
 
     async fn start(&mut self) -> Start {
         let checkpoint = self.kept.checkpoint;
-        let window = window_of(arrival_of(checkpoint, UnixMs(self.now_ms)));
+        let arrival = arrival_of(checkpoint, UnixMs(self.now_ms));
         let mut event_ids = CountedEventIds::new(IDS_MAX);
-        for window in [window.saturating_sub(1), window] {
-            event_ids.insert_stored(window, self.kept.event_ids.get(&window).map_or(&[], Vec::as_slice));
+        for window in windows_of(arrival) {
+            let stored = self.kept.event_ids.get(&window).map_or(&[][..], Vec::as_slice);
+            if window <= window_of(arrival) || !stored.is_empty() {
+                event_ids.insert_stored(window, stored);
+            }
         }
-        Start { checkpoint, instance: self.instance.clone(), event_ids }
+        Start { checkpoint, instance: self.instance.clone(), event_ids, grants_due: self.kept.grants.due() }
     }
 
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry> {
@@ -198,12 +261,16 @@ impl Store for MemoryStore {
         queries.iter().map(records).collect()
     }
 
-    async fn commit(&mut self, batch: &Batch) -> CommitReply {
+    async fn commit(&mut self, SentBatch { batch, entries }: &SentBatch) -> CommitReply {
         if self.kept.checkpoint != batch.from {
             return CommitReply::Stale(self.kept.checkpoint);
         }
         if self.kept.stream.binary_search_by_key(&batch.to, |entry| entry.id).is_err() {
             return CommitReply::Lost;
+        }
+        let grants_due = self.kept.grants.due();
+        if grants_due.is_some_and(|due| due <= batch.arrived) {
+            return CommitReply::GrantsDue;
         }
         if self.now_ms - batch.read_at.0 > i64::try_from(READ_AGE_MAX_MS).expect("seconds") {
             return CommitReply::Old;
@@ -212,7 +279,41 @@ impl Store for MemoryStore {
             return CommitReply::Drift(Drift { key: "k".into(), subject: "s".into(), held: "0".into() });
         }
         self.compare(batch);
-        CommitReply::Committed { not_raised: self.write(batch), ran: None, grants_due: None }
+        self.kept.log.push(LogItem::Counted(entries.clone()));
+        CommitReply::Committed { not_raised: self.write(batch), ran: None, grants_due }
+    }
+
+    async fn grants_due(&mut self) -> Option<UnixMs> {
+        self.kept.grants.due()
+    }
+
+    async fn due_subjects(&mut self, until: UnixMs) -> Vec<Subject> {
+        self.kept.grants.due_subjects(until)
+    }
+
+    async fn grants(&mut self, subject: &Subject) -> StoredGrants {
+        let Kept { grants, counts, .. } = &self.kept;
+        grants.read(subject, |of| counts.get(&counter_of(of, subject)).copied().unwrap_or(0))
+    }
+
+    async fn change_grants(&mut self, change: &PendingChange) -> GrantReply {
+        self.changes += 1;
+        let Kept { grants, counts, checkpoint, .. } = &mut self.kept;
+        let used = |of: &MetricPeriod| counts.get(&counter_of(of, &change.before.subject)).copied().unwrap_or(0);
+        let reply = grants.write(change, *checkpoint, &self.changes.to_string(), used);
+        if reply == GrantReply::Written {
+            self.judge_expiries(change);
+            self.kept.log.push(change.item.clone());
+        }
+        reply
+    }
+
+    async fn notices(&mut self) -> Vec<GrantNotice> {
+        self.kept.grants.notices.clone()
+    }
+
+    fn log(&self) -> &HistoryLog {
+        &self.kept.log
     }
 
     async fn stored(&mut self) -> Stored {
@@ -229,6 +330,7 @@ impl Store for MemoryStore {
             refused: kept.refused,
             records: kept.records.into_values().map(field).collect(),
             flags: kept.flags,
+            children: kept.children.into_iter().collect(),
             counted: kept.counted,
             duplicates: kept.duplicates,
             raised: kept.raised,
@@ -237,6 +339,7 @@ impl Store for MemoryStore {
 
     fn pass(&mut self, ms: i64) {
         self.now_ms += ms;
+        self.highest_ms = self.highest_ms.max(self.now_ms);
     }
 
     fn replicate(&mut self) {
@@ -246,8 +349,8 @@ impl Store for MemoryStore {
     fn fail_over(&mut self) {
         if let Some(replica) = &self.replica {
             self.kept = replica.clone();
-            // Later entries get ids after all entries that were ever read.
-            self.now_ms += 1;
+            self.highest_ms += 1;
+            (self.now_ms, self.ids_from_ms) = (self.highest_ms, self.highest_ms);
         }
     }
 
@@ -263,23 +366,26 @@ impl Store for MemoryStore {
 /// A real server, with the daemon's scripts and reads.
 pub struct ServerStore {
     _server: RedisServer,
-    client: RedisClient,
+    client: Arc<RedisClient>,
     keys: Keys,
     committer: Committer,
     instance: DeploymentId,
+    log: HistoryLog,
 }
 
 impl ServerStore {
     pub fn start() -> Self {
         let server = RedisServer::start();
-        let keys = Keys::new("usage");
+        let keys = keys();
         let committer = Committer::new(keys.clone(), settings());
         let instance = DeploymentId::from_stored("0123456789abcdef0123456789abcdef");
-        Self { client: server.client(), _server: server, keys, committer, instance }
+        Self { client: Arc::new(server.client()), _server: server, keys, committer, instance, log: Vec::new() }
     }
-}
 
-impl ServerStore {
+    fn partition(&self) -> Partition {
+        Partition { client: Arc::clone(&self.client), keys: self.keys.clone() }
+    }
+
     async fn ask(&self, commands: impl Fn(&mut redis::Pipeline, &Keys)) -> Replies {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
@@ -319,7 +425,7 @@ impl Store for ServerStore {
             event_ids.read(&self.client, &self.keys, arrival, checkpoint).await.expect("the ids"),
             "nobody commits"
         );
-        Start { checkpoint, instance: self.instance.clone(), event_ids }
+        Start { checkpoint, instance: self.instance.clone(), event_ids, grants_due: self.grants_due().await }
     }
 
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry> {
@@ -343,8 +449,47 @@ impl Store for ServerStore {
         records_from(&mut replies, &self.keys, queries).expect("the records")
     }
 
-    async fn commit(&mut self, batch: &Batch) -> CommitReply {
-        self.committer.commit(&self.client, batch).await.expect("the server answers")
+    async fn commit(&mut self, SentBatch { batch, entries }: &SentBatch) -> CommitReply {
+        let reply = self.committer.commit(&self.client, batch).await.expect("the server answers");
+        if matches!(reply, CommitReply::Committed { .. }) {
+            self.log.push(LogItem::Counted(entries.clone()));
+        }
+        reply
+    }
+
+    async fn grants_due(&mut self) -> Option<UnixMs> {
+        grants_due::next(&self.partition()).await.expect("the server answers")
+    }
+
+    async fn due_subjects(&mut self, until: UnixMs) -> Vec<Subject> {
+        grants_due::some_subjects(&self.partition(), until).await.expect("the server answers")
+    }
+
+    async fn grants(&mut self, subject: &Subject) -> StoredGrants {
+        let read = grant_store::read(&self.partition(), subject.clone(), Some(&of_grants())).await;
+        read.expect("the server answers")
+    }
+
+    async fn change_grants(&mut self, change: &PendingChange) -> GrantReply {
+        let PendingChange { before, after, checkpoint, notices, item } = change;
+        let written = GrantChange { before, after, checkpoint: *checkpoint, notices };
+        let reply = grant_store::write(&self.partition(), written).await.expect("the server answers");
+        if reply == GrantReply::Written {
+            self.log.push(item.clone());
+        }
+        reply
+    }
+
+    async fn notices(&mut self) -> Vec<GrantNotice> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(self.keys.outbox()).arg("-").arg("+");
+        let entries: Vec<(String, Vec<String>)> = self.client.query(&command).await.expect("the outbox");
+        let notices = entries.iter().filter(|(_, fields)| fields[0] == "grant_expires");
+        notices.map(|(_, fields)| serde_json::from_str(&fields[1]).expect("a notice")).collect()
+    }
+
+    fn log(&self) -> &HistoryLog {
+        &self.log
     }
 
     async fn stored(&mut self) -> Stored {

@@ -1,6 +1,6 @@
 //! The decisions of a worker, one at a time: the logic of `events/session.rs` without connection, clock or tasks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,17 @@ use std::time::Duration;
 use quotabell::events::batch_builder::{BatchBounds, BatchBuilder};
 use quotabell::events::read_ahead::ReadAhead;
 use quotabell::events::worker_cache::{LoadRequest, ReadRecords, SubjectRows, WorkerCache};
+use quotabell::ledger::grant_store::GrantReply;
 use quotabell::ledger::read_totals::RaisedRecords;
 use quotabell::ledger::{Batch, CommitReply};
 use quotabell::redis_client::XreadReply;
 use quotabell::subjects::{Plans, Profile, SettingsCache};
-use quotabell::types::{Keys, StreamId, UnixMs};
+use quotabell::types::subject::LEVELS_MAX;
+use quotabell::types::{StreamId, UnixMs};
 
-use crate::simulated_store::{Entry, Store};
+use crate::grant_model::ArrivedEntry;
+use crate::simulated_grants::{PendingChange, SettlementOf};
+use crate::simulated_store::{Entry, SentBatch, Store, keys};
 use crate::support::xread_reply::xread_reply;
 
 /// `stream.late_max` of the default configuration.
@@ -35,7 +39,8 @@ pub struct SimulatedWorker {
     settings: SettingsCache<SubjectRows>,
     plans: Plans,
     profiles: Profiles,
-    unknown: Profile,
+    /// Of subjects without settings, by their level.
+    unknown: [Profile; LEVELS_MAX],
     session: Option<Session>,
 }
 
@@ -47,6 +52,23 @@ struct Session {
     /// The missing data that was read.
     read: Option<ReadMissing>,
     in_flight: InFlight,
+    settling: Option<Settling>,
+    /// The entries that were read and are not in a closed batch.
+    arrived: VecDeque<ArrivedEntry>,
+}
+
+/// A settlement of grants that has begun: nothing else is done until it ends.
+struct Settling {
+    until: UnixMs,
+    /// Computed and not written.
+    changes: Vec<PendingChange>,
+}
+
+/// What a session had sent when it ended: it may still arrive.
+#[derive(Debug)]
+pub enum Late {
+    Commit(Box<SentBatch>),
+    Settlement(Box<PendingChange>),
 }
 
 /// Data that was read while other entries were added.
@@ -61,7 +83,7 @@ struct ReadMissing {
 /// The only commit in flight.
 enum InFlight {
     None,
-    Sent(Box<Batch>),
+    Sent(Box<SentBatch>),
     Answered(CommitReply),
 }
 
@@ -77,11 +99,13 @@ pub enum Decision {
     Commit,
     /// Receives the reply of its commit.
     Hear,
+    /// Takes the next step of settling grants.
+    Settle,
 }
 
 impl SimulatedWorker {
     pub fn new(plans: &Plans, profiles: Profiles) -> Self {
-        let unknown = Profile::of_unknown(plans, 0);
+        let unknown = std::array::from_fn(|depth| Profile::of_unknown(plans, depth));
         Self { settings: no_settings(plans), plans: plans.clone(), profiles, unknown, session: None }
     }
 
@@ -89,14 +113,16 @@ impl SimulatedWorker {
         self.session.is_some()
     }
 
-    /// Ends the session, as a kill, a lost connection or a lost lease does. A sent commit may still arrive.
-    pub fn end(&mut self) -> Option<Batch> {
-        let session = self.session.take()?;
+    /// Ends the session, as a kill, a lost connection or a lost lease does. What it sent may still arrive.
+    pub fn end(&mut self) -> Vec<Late> {
+        let Some(session) = self.session.take() else { return Vec::new() };
         self.settings = session.held.cache;
-        match session.in_flight {
-            InFlight::Sent(batch) => Some(*batch),
-            InFlight::None | InFlight::Answered(_) => None,
+        let changes = session.settling.into_iter().flat_map(|settling| settling.changes);
+        let mut late: Vec<Late> = changes.map(|change| Late::Settlement(Box::new(change))).collect();
+        if let InFlight::Sent(batch) = session.in_flight {
+            late.push(Late::Commit(batch));
         }
+        late
     }
 
     /// Starts at the checkpoint with an empty cache.
@@ -105,19 +131,26 @@ impl SimulatedWorker {
         let start = store.start().await;
         let settings = std::mem::replace(&mut self.settings, no_settings(&self.plans));
         let first = Batch::new(start.instance, start.checkpoint);
+        let mut builder = BatchBuilder::new(keys(), LATE_MAX, first, bounds);
+        builder.set_grants_due(start.grants_due);
         self.session = Some(Session {
-            builder: BatchBuilder::new(Keys::new("usage"), LATE_MAX, first, bounds),
+            builder,
             held: WorkerCache::new(settings, start.event_ids),
             after: start.checkpoint,
             ahead: ReadAhead::default(),
             read: None,
             in_flight: InFlight::None,
+            settling: None,
+            arrived: VecDeque::new(),
         });
     }
 
     /// The actions that are possible now.
     pub fn decisions(&self) -> Vec<Decision> {
         let Some(session) = &self.session else { return Vec::new() };
+        if session.settling.is_some() {
+            return vec![Decision::Settle];
+        }
         let mut decisions = Vec::new();
         if !session.ahead.is_full() {
             decisions.push(Decision::Read);
@@ -134,6 +167,7 @@ impl SimulatedWorker {
             InFlight::None if session.builder.entries() > 0 && session.builder.is_ready(&session.held) => {
                 decisions.push(Decision::Commit)
             }
+            InFlight::None if session.builder.stopped_at_grants().is_some() => decisions.push(Decision::Settle),
             InFlight::Answered(_) => decisions.push(Decision::Hear),
             InFlight::None | InFlight::Sent(_) => {}
         }
@@ -141,7 +175,7 @@ impl SimulatedWorker {
     }
 
     /// Takes the sent commit for the network; [`Self::answered`] delivers its reply.
-    pub fn sent(&mut self) -> Option<Batch> {
+    pub fn sent(&mut self) -> Option<SentBatch> {
         let session = self.session.as_mut()?;
         match std::mem::replace(&mut session.in_flight, InFlight::None) {
             InFlight::Sent(batch) => Some(*batch),
@@ -162,8 +196,17 @@ impl SimulatedWorker {
     pub async fn read(&mut self, store: &mut impl Store, count: usize, server: UnixMs, changed: Option<&str>) -> usize {
         let Some(session) = &mut self.session else { return 0 };
         let entries = store.read(session.after, count).await;
-        let Some(last) = entries.last() else { return 0 };
+        let Some(last) = entries.last() else {
+            let is_idle = session.builder.entries() == 0 && session.ahead.is_empty();
+            if is_idle && matches!(session.in_flight, InFlight::None) {
+                session.settling = Some(Settling { until: server, changes: Vec::new() });
+            }
+            return 0;
+        };
         session.after = last.id;
+        let arrival = |id: StreamId| UnixMs(i64::try_from(id.ms).expect("a time").min(server.0));
+        let arrived = entries.iter().map(|entry| ArrivedEntry { id: entry.id, arrival: arrival(entry.id) });
+        session.arrived.extend(arrived);
         if let Some(read) = &session.read {
             session.held.touch(&read.missing, session.builder.number());
         }
@@ -190,8 +233,9 @@ impl SimulatedWorker {
             LoadRequest { records: session.builder.reached(&session.held), ..session.ahead.take_missing() };
         session.held.sort_and_dedup(&mut missing);
         let profile = |subject_index: &u32| {
-            let subject = &session.held.cache.subject(*subject_index).subject;
-            self.profiles.get(subject.as_str()).unwrap_or(&self.unknown).clone()
+            let subject = session.held.cache.subject(*subject_index).subject.as_str();
+            let unknown = &self.unknown[keys().separator().depth(subject)];
+            self.profiles.get(subject).unwrap_or(unknown).clone()
         };
         session.read = Some(ReadMissing {
             profiles: missing.settings.iter().map(profile).collect(),
@@ -237,7 +281,51 @@ impl SimulatedWorker {
     /// Closes the batch, sends it, and starts the next one.
     pub fn commit(&mut self, bounds: BatchBounds) {
         let Some(session) = &mut self.session else { return };
-        session.in_flight = InFlight::Sent(Box::new(session.builder.finish(&mut session.held, bounds)));
+        let batch = session.builder.finish(&mut session.held, bounds);
+        let is_of_batch = session.arrived.iter().take_while(|entry| entry.id <= batch.to).count();
+        let entries = session.arrived.drain(..is_of_batch).collect();
+        session.in_flight = InFlight::Sent(Box::new(SentBatch { batch, entries }));
+    }
+
+    /// Takes the next step of settling grants, as `events/grant_expiry.rs` does: reads what is due, or writes the
+    /// grants of one subject, or ends.
+    pub async fn settle(&mut self, store: &mut impl Store) {
+        let Some(session) = &mut self.session else { return };
+        let stopped_at = session.builder.stopped_at_grants();
+        let begun = stopped_at.map(|until| Settling { until, changes: Vec::new() });
+        let Some(mut settling) = session.settling.take().or(begun) else { return };
+        if let Some(change) = settling.changes.pop() {
+            if store.change_grants(&change).await == GrantReply::Stale {
+                drop(self.end());
+                return;
+            }
+            session.held.cache.changed(change.before.subject.as_str().as_bytes());
+            session.settling = Some(settling);
+            return;
+        }
+        let until = settling.until;
+        let subjects = store.due_subjects(until).await;
+        if subjects.is_empty() {
+            let due = store.grants_due().await;
+            session.builder.set_grants_due(due);
+            return;
+        }
+        let now = store.now().await;
+        for subject in subjects {
+            let (checkpoint, instance) = (session.builder.from(), session.builder.instance());
+            let profile = &self.profiles[subject.as_str()];
+            let before = store.grants(&subject).await;
+            let of = SettlementOf { profile, until, now, checkpoint, instance };
+            settling.changes.push(PendingChange::settlement(before, &of));
+        }
+        session.settling = Some(settling);
+    }
+
+    /// Settles everything that stops it.
+    pub async fn settle_all(&mut self, store: &mut impl Store) {
+        while self.decisions().contains(&Decision::Settle) {
+            self.settle(store).await;
+        }
     }
 
     /// Receives the reply of its commit. Any reply other than success ends the session. Returns whether the session
@@ -245,7 +333,10 @@ impl SimulatedWorker {
     pub fn hear(&mut self) -> bool {
         let Some(session) = &mut self.session else { return false };
         match std::mem::replace(&mut session.in_flight, InFlight::None) {
-            InFlight::Answered(CommitReply::Committed { .. }) => true,
+            InFlight::Answered(CommitReply::Committed { grants_due, .. }) => {
+                session.builder.set_grants_due(grants_due);
+                true
+            }
             InFlight::Answered(_) => {
                 drop(self.end());
                 false

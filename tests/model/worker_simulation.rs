@@ -1,24 +1,30 @@
 //! Seeded histories of workers that read, add, commit and forget, on an in-memory model of the store: replies are lost,
 //! commits arrive late or twice, batches become old, a failover loses a tail, several workers assume that they read.
-//! The same seeds also run on a real server.
+//! Subjects form trees. Some are prepaid: another side adds grants, which expire at any moment, and the clock steps
+//! back. The same seeds also run on a real server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use quotabell::events::batch_builder::BatchBounds;
-use quotabell::ledger::{Batch, CommitReply};
+use quotabell::ledger::CommitReply;
+use quotabell::ledger::grant_group::{Grant, GrantState};
+use quotabell::ledger::grant_store::{GrantReply, UsageOf};
 use quotabell::subjects::RefuseAt;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
-use quotabell::types::{Keys, Metric, StreamId, Units};
+use quotabell::types::timestamp::Rfc3339;
+use quotabell::types::{Metric, StreamId, Subject, Units, UnixMs};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::simulated_store::{Entry, MemoryStore, ServerStore, Store};
-use crate::simulated_worker::{Decision, SimulatedWorker};
-use crate::support::checker::Findings;
-use crate::support::stream_model::StreamModel;
+use crate::grant_model::{GrantModel, LogItem, prepaid_customers, prepaid_event, total_of_requests};
+use crate::simulated_grants::PendingChange;
+use crate::simulated_store::{Entry, MemoryStore, SentBatch, ServerStore, Store, keys};
+use crate::simulated_worker::{Decision, Late, Profiles, SimulatedWorker};
+use crate::support::checker::{Findings, Stored};
+use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{FREE_LIMIT, Traffic};
 
 const WORKERS: usize = 3;
@@ -27,6 +33,8 @@ const HISTORIES: u64 = 4;
 const STEPS: u64 = 10_000;
 /// Older than a batch may be, ms.
 const PAUSE_MS: i64 = 6_000;
+/// Maximum step of the clock backwards, ms.
+const STEP_BACK_MAX_MS: i64 = 3_000;
 
 /// Number of situations in the histories.
 #[derive(Debug, Default)]
@@ -40,6 +48,12 @@ struct Met {
     arrived_late: u64,
     alerts: u64,
     overflows: u64,
+    children: u64,
+    grants_due: u64,
+    granted: u64,
+    expired: u64,
+    noticed: u64,
+    settled_late: u64,
 }
 
 /// One history.
@@ -50,8 +64,14 @@ struct SimulatedHistory<S> {
     /// The worker that holds the lease.
     holder: usize,
     traffic: Traffic,
-    /// Commits that their workers gave up and that may still arrive.
-    late: Vec<Batch>,
+    prepaid: Vec<Customer>,
+    profiles: Profiles,
+    /// What workers had sent when their session ended, and may still arrive.
+    late: Vec<Late>,
+    /// A grant that another side adds, and that is not written yet.
+    adding: Option<PendingChange>,
+    /// The last expiry of an added grant, which others share.
+    last_expiry: Option<UnixMs>,
     met: Met,
 }
 
@@ -65,25 +85,30 @@ fn plans() -> Plans {
         grant_notice: None,
         rate: RateConfig::default(),
     };
-    Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there")
+    let plans = Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there");
+    plans.by_level(keys().separator(), &[]).expect("no plan of a level")
 }
 
 impl<S: Store> SimulatedHistory<S> {
     fn new(seed: u64, store: S) -> Self {
-        let traffic = Traffic::new(seed);
+        let (traffic, prepaid) = (Traffic::of_trees(seed), prepaid_customers());
         let plans = plans();
         let mut profiles: HashMap<String, Profile> = HashMap::new();
-        for customer in traffic.customers.iter().filter(|customer| customer.known) {
+        for customer in traffic.customers.iter().chain(&prepaid).filter(|customer| customer.known) {
             let words: Vec<Vec<u8>> = customer.settings().into_iter().map(String::into_bytes).collect();
-            let fields: Vec<_> = words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-            let (profile, unreadable) = Profile::read(&fields, &plans, 0, None);
+            let pairs = words.chunks_exact(2).filter(|pair| !pair[1].is_empty());
+            let fields: Vec<_> = pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+            let depth = keys().separator().depth(&customer.subject);
+            let (profile, unreadable) = Profile::read(&fields, &plans, depth, None);
             assert!(unreadable.is_empty(), "{unreadable:?}");
             profiles.insert(customer.subject.clone(), profile);
         }
         let profiles = Rc::new(profiles);
         let workers = (0..WORKERS).map(|_| SimulatedWorker::new(&plans, Rc::clone(&profiles))).collect();
         let random = StdRng::seed_from_u64(seed ^ 9);
-        Self { random, store, workers, holder: 0, traffic, late: Vec::new(), met: Met::default() }
+        let (late, met) = (Vec::new(), Met::default());
+        let (adding, last_expiry) = (None, None);
+        Self { random, store, workers, holder: 0, traffic, prepaid, profiles, late, adding, last_expiry, met }
     }
 
     fn bounds(&mut self) -> BatchBounds {
@@ -93,13 +118,9 @@ impl<S: Store> SimulatedHistory<S> {
     /// Runs one random event.
     async fn step(&mut self) {
         self.met.steps += 1;
-        match self.random.random_range(0..200) {
+        match self.random.random_range(0..207) {
             // Producers pause from time to time, so that workers catch up.
-            0..40 if !(self.met.steps / 200).is_multiple_of(3) => {
-                let now = self.store.now().await.0;
-                let events: Vec<_> = (0..self.random.random_range(1..10)).map(|_| self.traffic.event(now)).collect();
-                self.store.append(&events).await;
-            }
+            0..40 if !(self.met.steps / 200).is_multiple_of(3) => self.append().await,
             40..60 => self.store.pass(self.random.random_range(0..30)),
             60 => self.store.pass(self.random.random_range(0..400_000)),
             61 => self.holder = self.random.random_range(0..WORKERS),
@@ -111,6 +132,10 @@ impl<S: Store> SimulatedHistory<S> {
                 self.late.extend(self.workers[killed].end());
             }
             67..70 => self.arrive_late().await,
+            200..204 => self.add_grant().await,
+            204 => self.store.pass(-self.random.random_range(0..STEP_BACK_MAX_MS)),
+            205 => self.leave().await,
+            206 => self.catch_up(self.holder).await,
             70..100 => self.deliver().await,
             number => {
                 let anybody = (100..115).contains(&number);
@@ -119,6 +144,88 @@ impl<S: Store> SimulatedHistory<S> {
                     self.decide(worker).await;
                 }
             }
+        }
+    }
+
+    async fn append(&mut self) {
+        let now = self.store.now().await.0;
+        let mut events = Vec::new();
+        for _ in 0..self.random.random_range(1..10) {
+            events.push(match self.random.random_bool(0.3) {
+                true => prepaid_event(self.random.random_range(0..usize::MAX), self.random.random_range(1..6)),
+                false => self.traffic.event(now),
+            });
+        }
+        self.store.append(&events).await;
+    }
+
+    /// No worker runs for a while, in which events arrive and grants expire.
+    async fn leave(&mut self) {
+        for worker in &mut self.workers {
+            self.late.extend(worker.end());
+        }
+        for _ in 0..self.random.random_range(1..5) {
+            self.store.pass(self.random.random_range(0..20_000));
+            self.append().await;
+        }
+    }
+
+    /// Another side computes a new grant, or writes the one that it has computed.
+    async fn add_grant(&mut self) {
+        if self.adding.is_none() {
+            let name = &self.prepaid[self.random.random_range(0..self.prepaid.len())].subject;
+            let subject: Subject = name.parse().expect("legal");
+            let grant = self.new_grant().await;
+            self.adding = self.addition(&subject, grant).await;
+            if self.random.random_bool(0.5) {
+                return;
+            }
+        }
+        let Some(mut change) = self.adding.take() else { return };
+        // A reply that was lost makes that side repeat the call.
+        for _ in 0..self.random.random_range(1..=2) {
+            while self.store.change_grants(&change).await == GrantReply::Changed {
+                let LogItem::Added(subject, grant) = change.item else { panic!("it adds a grant") };
+                match self.addition(&subject, *grant).await {
+                    Some(again) => change = again,
+                    None => return,
+                }
+            }
+        }
+    }
+
+    async fn addition(&mut self, subject: &Subject, grant: Grant) -> Option<PendingChange> {
+        let (now, before) = (self.store.now().await, self.store.grants(subject).await);
+        PendingChange::addition(before, grant, &self.profiles[subject.as_str()], now)
+    }
+
+    async fn new_grant(&mut self) -> Grant {
+        let now = self.store.now().await;
+        let expires_at = match self.random.random_range(0..6) {
+            0 => None,
+            1 => Some(now.plus(self.random.random_range(1..100))),
+            2 => Some(now.plus(self.random.random_range(1..3_000))),
+            3 => self.last_expiry.filter(|at| *at > now),
+            // Histories last for hours, with workers that are often minutes behind.
+            _ => Some(now.plus(self.random.random_range(1..5_000_000))),
+        };
+        self.last_expiry = expires_at.or(self.last_expiry);
+        let notice_at = expires_at.filter(|_| self.random.random_bool(0.5));
+        let notice_at = notice_at.map(|at| at.plus(-self.random.random_range(0..4_000_000)).max(now));
+        self.met.granted += 1;
+        let (metric, period) = total_of_requests();
+        Grant {
+            id: format!("g{}", self.met.granted).parse().expect("legal"),
+            metric,
+            period,
+            units: Units::new(self.random.random_range(1..600)).expect("in range"),
+            spent: 0,
+            state: GrantState::Active,
+            expires_at: expires_at.map(Rfc3339),
+            notice_at: notice_at.map(Rfc3339),
+            note: None,
+            added_at: Rfc3339(now),
+            ended_at: None,
         }
     }
 
@@ -134,7 +241,7 @@ impl<S: Store> SimulatedHistory<S> {
             if worker.decisions().contains(&Decision::Commit) {
                 worker.commit(BatchBounds { entries: 1, cost: 1 });
             }
-            self.late.extend(in_flight);
+            self.late.extend(in_flight.map(|sent| Late::Commit(Box::new(sent))));
             self.late.extend(worker.end());
         }
         // Some arrive before anybody reads there.
@@ -170,6 +277,7 @@ impl<S: Store> SimulatedHistory<S> {
             Decision::TakeMissing => at.take_missing(),
             Decision::Commit => at.commit(bounds),
             Decision::Hear => drop(at.hear()),
+            Decision::Settle => at.settle(&mut self.store).await,
         }
     }
 
@@ -182,8 +290,8 @@ impl<S: Store> SimulatedHistory<S> {
             0 => drop(self.workers[worker].end()),
             // Arrives after its worker has restarted.
             1 => {
-                self.workers[worker].end();
-                self.late.push(batch);
+                self.late.extend(self.workers[worker].end());
+                self.late.push(Late::Commit(Box::new(batch)));
             }
             // Arrives, but its reply is lost.
             2 => {
@@ -205,45 +313,60 @@ impl<S: Store> SimulatedHistory<S> {
 
     async fn arrive_late(&mut self) {
         if !self.late.is_empty() {
-            let batch = self.late.swap_remove(self.random.random_range(0..self.late.len()));
-            self.arrive(&batch).await;
+            match self.late.swap_remove(self.random.random_range(0..self.late.len())) {
+                Late::Commit(sent) => drop(self.arrive(&sent).await),
+                Late::Settlement(change) => {
+                    let reply = self.store.change_grants(&change).await;
+                    self.met.settled_late += u64::from(reply == GrantReply::Written);
+                }
+            }
             self.met.arrived_late += 1;
         }
     }
 
-    async fn arrive(&mut self, batch: &Batch) -> CommitReply {
-        let answer = self.store.commit(batch).await;
+    async fn arrive(&mut self, sent: &SentBatch) -> CommitReply {
+        let answer = self.store.commit(sent).await;
         match &answer {
             CommitReply::Committed { .. } => self.met.committed += 1,
             CommitReply::Stale(_) => self.met.stale += 1,
             CommitReply::Lost => self.met.lost += 1,
             CommitReply::Old => self.met.old += 1,
             CommitReply::Drift(_) => self.met.drift += 1,
-            CommitReply::Recreated | CommitReply::Replaced | CommitReply::GrantsDue => {
-                panic!("nobody made the stream again, named a server or has grants")
-            }
+            CommitReply::GrantsDue => self.met.grants_due += 1,
+            CommitReply::Recreated | CommitReply::Replaced => panic!("nobody made the stream again or named a server"),
         }
         answer
     }
 
-    /// Without further faults: one worker continues until everything is counted. Late commits arrive first.
+    /// Without further faults: one worker continues until everything is counted. What is late arrives first.
     async fn drain(&mut self) {
         while !self.late.is_empty() {
             self.arrive_late().await;
         }
-        let worker = &mut self.workers[0];
-        worker.end();
+        self.catch_up(0).await;
+    }
+
+    /// A worker that nobody disturbs counts everything, and settles what is due.
+    async fn catch_up(&mut self, worker: usize) {
+        let worker = &mut self.workers[worker];
+        self.late.extend(worker.end());
         let bounds = BatchBounds { entries: 50, cost: 50 };
         loop {
             if !worker.is_in_session() {
                 worker.begin(&mut self.store, bounds).await;
             }
             let now = self.store.now().await;
-            if worker.read(&mut self.store, 100, now, None).await == 0 {
+            let is_empty = worker.read(&mut self.store, 100, now, None).await == 0;
+            worker.settle_all(&mut self.store).await;
+            if is_empty && worker.is_in_session() {
                 return;
             }
             while worker.is_in_session() {
                 worker.make_ready(&mut self.store).await;
+                if worker.decisions().contains(&Decision::Settle) {
+                    worker.settle_all(&mut self.store).await;
+                    continue;
+                }
                 if !worker.decisions().contains(&Decision::Commit) {
                     break;
                 }
@@ -261,18 +384,59 @@ impl<S: Store> SimulatedHistory<S> {
     async fn check(&mut self) -> Findings {
         let checkpoint = self.store.start().await.checkpoint;
         let entries: Vec<Entry> = self.store.read(StreamId::ZERO, usize::MAX >> 1).await;
-        let mut model = StreamModel::new(&self.traffic.customers, FREE_LIMIT);
-        for entry in entries.iter().filter(|entry| entry.id <= checkpoint) {
-            let fields = entry.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-            model.enter(&entry.id.to_string(), fields);
+        let mut left = entries.iter().take_while(|entry| entry.id <= checkpoint);
+        let customers = [&self.traffic.customers[..], &self.prepaid].concat();
+        let mut model = StreamModel::new(&customers, FREE_LIMIT).with_separator('/');
+        let (mut grants, mut findings) = (GrantModel::default(), Findings::default());
+        for item in self.store.log() {
+            match item {
+                LogItem::Counted(counted) => {
+                    for arrived in counted {
+                        let Some(entry) = left.next().filter(|entry| entry.id == arrived.id) else {
+                            findings.other.push(format!("{arrived:?} is counted and is not next in the stream"));
+                            continue;
+                        };
+                        let fields = entry.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+                        model.enter_arrived(&entry.id.to_string(), arrived.arrival.0, fields);
+                        grants.enter(&entry.fields, arrived.arrival);
+                    }
+                }
+                LogItem::Added(subject, grant) => grants.add(subject, (**grant).clone()),
+                LogItem::Settled { subject, until, now } => grants.pass(subject, *until, *now),
+            }
         }
+        findings.lost.extend(left.map(|entry| format!("{} is behind the checkpoint and not counted", entry.id)));
         let stored = self.store.stored().await;
         self.met.alerts = stored.records.len() as u64;
+        self.met.children = stored.children.len() as u64;
         self.met.overflows = model.refused.values().filter(|reason| **reason == "counter_overflow").count() as u64;
-        let mut findings = Findings::default();
-        findings.judge(&Keys::new("usage"), &stored, &model);
-        findings.other.extend(self.store.faults().iter().cloned());
+        findings.judge(&keys(), &stored, &model);
+        self.check_grants(&mut grants, &stored).await;
+        findings.other.extend(self.store.faults().iter().cloned().chain(grants.faults));
         findings
+    }
+
+    /// Compares grants, notices and the levels of prepaid subjects with the model.
+    async fn check_grants(&mut self, model: &mut GrantModel, stored: &Stored) {
+        self.met.expired = 0;
+        for customer in &self.prepaid {
+            let subject = customer.subject.parse().expect("legal");
+            let found = self.store.grants(&subject).await;
+            let mut settled = found.grants.clone();
+            settled.settle(&UsageOf { used: &found.used, profile: &self.profiles[subject.as_str()] });
+            self.met.expired += settled.all().iter().filter(|grant| grant.state == GrantState::Expired).count() as u64;
+            model.compare(&subject, &settled);
+        }
+        let notices = self.store.notices().await;
+        self.met.noticed = notices.len() as u64;
+        model.compare_notices(&notices);
+        let totals: HashMap<&str, u64> = stored
+            .counts
+            .iter()
+            .filter(|(counter, _)| counter.period == "all")
+            .map(|(counter, units)| (counter.subject.as_str(), *units))
+            .collect();
+        model.compare_levels(|level| totals.get(level).copied().unwrap_or(0));
     }
 }
 
@@ -316,6 +480,12 @@ impl Met {
         self.arrived_late += other.arrived_late;
         self.alerts += other.alerts;
         self.overflows += other.overflows;
+        self.children += other.children;
+        self.grants_due += other.grants_due;
+        self.granted += other.granted;
+        self.expired += other.expired;
+        self.noticed += other.noticed;
+        self.settled_late += other.settled_late;
     }
 }
 
@@ -330,9 +500,9 @@ async fn any_order_of_decisions_counts_and_raises_what_the_stream_says() {
     }
     println!("seeds from {first}: {met:?}");
     // A failover between a read and its commit is rare, so a short run may have no lost batches.
-    let each = [met.stale, met.old, met.drift, met.arrived_late];
+    let each = [met.stale, met.old, met.drift, met.arrived_late, met.grants_due, met.noticed, met.children];
     assert!(met.committed > met.steps / 200 && met.alerts > 10 * histories, "{met:?}");
-    assert!(met.overflows > 0, "{met:?}");
+    assert!(met.overflows > 0 && met.expired > 10 * histories, "{met:?}");
     assert!(each.iter().all(|count| *count > 0), "{met:?}");
 }
 

@@ -72,6 +72,7 @@ impl Findings {
         self.expect_equal("entries read", stored.entries_read, model.entries);
         self.judge_alerts(stored, model);
         self.judge_flags(keys, stored);
+        self.judge_children(stored, model);
     }
 
     /// I1: the counters.
@@ -161,6 +162,17 @@ impl Findings {
         self.never_raised.extend(lonely.map(|flag| format!("{flag} is claimed, and there is no alert")));
     }
 
+    /// Each level lists the subjects of the level below that were counted, and no others.
+    fn judge_children(&mut self, stored: &Stored, model: &StreamModel) {
+        let listed: BTreeSet<&(String, String)> = stored.children.iter().collect();
+        let expected: BTreeSet<&(String, String)> = model.children.iter().collect();
+        for pair in listed.symmetric_difference(&expected) {
+            let what = if expected.contains(pair) { "does not list" } else { "lists" };
+            let (parent, child) = pair;
+            self.other.push(format!("{parent} {what} its child {child}"));
+        }
+    }
+
     /// Adds the differences of another partition.
     pub fn extend(&mut self, other: Self) {
         self.lost.extend(other.lost);
@@ -240,6 +252,8 @@ pub struct Stored {
     pub records: Vec<(String, RaisedRecord)>,
     /// Key and alert.
     pub flags: HashMap<String, String>,
+    /// Level and child.
+    pub children: Vec<(String, String)>,
     pub counted: u64,
     pub duplicates: u64,
     pub refused_total: u64,
@@ -314,6 +328,12 @@ impl Checker<'_> {
         let record = |(field, json): (String, String)| (field, serde_json::from_str(&json).expect("a record"));
         let flags = self.names("quota_alert").await;
         let ids: Vec<String> = self.of_each("GET", &flags, &[]).await;
+        let names = self.names("quota_children").await;
+        let lists: Vec<Vec<String>> = self.of_each("ZRANGE", &names, &["0", "-1"]).await;
+        let parents = names.iter().map(|name| name.trim_start_matches(&self.keys.children_prefix()).to_owned());
+        let children =
+            parents.zip(lists).flat_map(|(parent, names)| names.into_iter().map(move |child| (parent.clone(), child)));
+        let children = children.collect();
         let totals = totals(self.client, self.keys).await.expect("the totals are read");
         let (instance, entries_read): (Option<String>, Option<u64>) =
             self.run(&["HMGET", &self.keys.checkpoint(), "instance", "entries_read"]).await;
@@ -324,6 +344,7 @@ impl Checker<'_> {
             refused: refused.collect(),
             records: hashes.into_iter().flatten().map(record).collect(),
             flags: flags.into_iter().zip(ids).collect(),
+            children,
             counted: totals.counted,
             duplicates: totals.duplicates,
             refused_total: totals.refused,
@@ -442,6 +463,8 @@ impl Checker<'_> {
         let keys = self.keys;
         let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
         let pending_only = [keys.destinations(), keys.destinations_unhealthy(), keys.pending(), keys.waiting()];
+        // Grants of a total live as long as their subject.
+        let grants = [keys.grants_due(), format!("quota_grants:{{{}}}:", keys.stream())];
         let lasting = [lasting.as_slice(), &pending_only].concat();
         let names: Vec<String> = self.run(&["KEYS", &format!("quota_*{{{}}}*", keys.stream())]).await;
         let lives: Vec<i64> = self.of_each("TTL", &names, &[]).await;
@@ -449,8 +472,11 @@ impl Checker<'_> {
             let is_queue = [keys.due_prefix(), keys.leased_prefix(), keys.subject_deliveries_prefix()]
                 .iter()
                 .any(|prefix| name.starts_with(prefix));
-            let may_last =
-                lasting.contains(name) || is_queue || pending.contains(name) || name.starts_with(keys.subject_prefix());
+            let may_last = lasting.contains(name)
+                || is_queue
+                || grants.iter().any(|of| name.starts_with(of))
+                || pending.contains(name)
+                || name.starts_with(keys.subject_prefix());
             // What belongs to a total lives as long as its subject. The period follows the metric, or ends the name.
             let of_total = name.contains(":all:") || *name == keys.metrics(Period::ALL_TIME);
             self.findings.expect(!of_total || ttl_s == -1, || format!("{name} of a total has a time to live"));

@@ -5,7 +5,7 @@
 //! a failover.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, TimeZone, Utc};
 use chrono_tz::Tz;
@@ -84,6 +84,8 @@ pub struct StreamModel {
     /// The character between the parts of a subject, if subjects have levels.
     separator: Option<char>,
     pub counts: BTreeMap<Counter, u64>,
+    /// The level above and the child, for each child that was counted.
+    pub children: BTreeSet<(String, String)>,
     /// The highest value of each counter, with its limit.
     peaks: BTreeMap<Counter, Peak>,
     /// Reasons by entry id.
@@ -238,6 +240,17 @@ impl StreamModel {
 
     /// Enters an entry under its stream id; returns the reason if it is refused.
     pub fn enter<'a>(&mut self, entry: &str, fields: impl Iterator<Item = RawField<'a>>) -> Option<&'static str> {
+        let arrival_ms = entry.split_once('-').expect("an entry id").0.parse().expect("milliseconds");
+        self.enter_arrived(entry, arrival_ms, fields)
+    }
+
+    /// The same for an entry that was read before the time in its id, because the server's clock stepped back.
+    pub fn enter_arrived<'a>(
+        &mut self,
+        entry: &str,
+        arrival_ms: i64,
+        fields: impl Iterator<Item = RawField<'a>>,
+    ) -> Option<&'static str> {
         self.entries += 1;
         let mut first: HashMap<&[u8], &[u8]> = HashMap::new();
         let mut count = 0;
@@ -245,7 +258,6 @@ impl StreamModel {
             first.entry(name).or_insert(value);
             count += 1;
         }
-        let arrival_ms: i64 = entry.split_once('-').expect("an entry id").0.parse().expect("milliseconds");
         let reason = match count {
             0..=FIELDS_MAX => self.judge(&first, arrival_ms).err(),
             _ => Some("too_many_fields"),
@@ -294,6 +306,8 @@ impl StreamModel {
             return Err("counter_overflow");
         }
         self.counted_ids.newest.extend(id);
+        let names = levels.windows(2).map(|pair| (pair[0].subject.clone(), pair[1].subject.clone()));
+        self.children.extend(names);
         for (counter, limit) in counters {
             let count = self.counts.entry(counter.clone()).or_default();
             *count = if usage.is_credit { count.saturating_sub(usage.units) } else { *count + usage.units };

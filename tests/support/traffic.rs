@@ -58,6 +58,11 @@ pub struct Traffic {
 }
 
 impl Event {
+    /// These units of the default metric.
+    pub fn usage(subject: &str, units: u64) -> Self {
+        Self { fields: vec![field("subject", subject), field("units", &units.to_string())], refused: None }
+    }
+
     /// Its fields in the form of an entry.
     pub fn raw(&self) -> impl Iterator<Item = RawField<'_>> {
         self.fields.iter().map(|field| (field.name.as_bytes(), field.value.as_slice()))
