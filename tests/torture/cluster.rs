@@ -1,4 +1,4 @@
-//! A cluster of six nodes whose slots move under load and whose primaries die.
+//! A cluster of six nodes whose slots move under load and whose primaries die. Subjects form trees.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ const STREAMS: [&str; 2] = ["usage", "usage:0"];
 pub async fn run(trial: Trial) -> Told {
     let mut cluster = RedisCluster::start_of_six().await;
     let url = cluster.url("");
-    let deployment = Deployment::open(&url, trial).await;
+    let deployment = Deployment::of_trees(&url, trial).await;
     let mut random = StdRng::seed_from_u64(trial.seed ^ 7);
     let daemons = [deployment.daemon(&url).start().await, deployment.daemon(&url).start().await];
-    let load = deployment.produce(LoadKind::Traffic);
+    let load = deployment.produce(LoadKind::Trees);
     let stream = STREAMS[usize::from(trial.partitions > 1)];
     let (mut moves, mut failovers) = (0, 0);
     while trial.goes_on(moves) {

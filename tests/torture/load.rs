@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quotabell::redis_client::RedisClient;
+use quotabell::types::Separator;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
@@ -10,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::traffic::Traffic;
 
 use crate::fuzz::FuzzedEntries;
-use crate::trial::Background;
+use crate::trial::{Background, slash};
 
 /// Maximum time of one append; the stream shows whether it succeeded.
 const APPEND_MAX: Duration = Duration::from_secs(1);
@@ -24,6 +25,8 @@ const EVENTS_AT_ONCE: u32 = 40;
 pub enum LoadKind {
     /// Realistic events, valid and invalid, at a moderate rate.
     Traffic,
+    /// The same events, of subjects that form trees.
+    Trees,
     /// This number of entries with random fields and bytes, as fast as possible.
     Fuzzed(u64),
 }
@@ -48,7 +51,8 @@ impl Load {
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
             match kind {
-                LoadKind::Traffic => produce(&streams, seed, &stopped).await,
+                LoadKind::Traffic => produce(&streams, Traffic::new(seed), Separator::NONE, &stopped).await,
+                LoadKind::Trees => produce(&streams, Traffic::of_trees(seed), slash(), &stopped).await,
                 LoadKind::Fuzzed(entries) => produce_fuzzed(&streams, seed, entries).await,
             }
         });
@@ -61,9 +65,13 @@ impl Load {
     }
 }
 
-async fn produce(streams: &[(String, RedisClient)], seed: u64, stop: &CancellationToken) -> Produced {
-    let mut traffic = Traffic::new(seed);
-    let mut random = StdRng::seed_from_u64(seed ^ 1);
+async fn produce(
+    streams: &[(String, RedisClient)],
+    mut traffic: Traffic,
+    separator: Separator,
+    stop: &CancellationToken,
+) -> Produced {
+    let mut random = StdRng::seed_from_u64(traffic.seed() ^ 1);
     let mut produced = Produced { acknowledged: vec![Vec::new(); streams.len()] };
     let mut paced = tokio::time::interval(PACE);
     paced.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -74,7 +82,7 @@ async fn produce(streams: &[(String, RedisClient)], seed: u64, stop: &Cancellati
         for _ in 0..random.random_range(1..=EVENTS_AT_ONCE) {
             let event = traffic.event(now_ms);
             let words: Words = event.raw().flat_map(|(name, value)| [name.to_vec(), value.to_vec()]).collect();
-            entries[partition_of(&words, streams.len())].push(words);
+            entries[partition_of(&words, separator, streams.len())].push(words);
         }
         append(streams, entries, &mut produced).await;
     }
@@ -91,7 +99,7 @@ async fn produce_fuzzed(streams: &[(String, RedisClient)], seed: u64, entries: u
         let mut entries: Vec<Vec<Words>> = vec![Vec::new(); streams.len()];
         for _ in 0..some {
             let words = fuzzed.entry(now_ms);
-            entries[partition_of(&words, streams.len())].push(words);
+            entries[partition_of(&words, Separator::NONE, streams.len())].push(words);
         }
         append(streams, entries, &mut produced).await;
         appended += some;
@@ -105,11 +113,11 @@ async fn now_of(client: &RedisClient) -> Option<i64> {
     Some(time.0 * 1000 + time.1 / 1000)
 }
 
-/// The partition of the first subject in an entry: CRC-32 modulo the number of partitions.
-fn partition_of(words: &[Vec<u8>], partitions: usize) -> usize {
+/// The partition of the first subject in an entry: CRC-32 of its first part, modulo the number of partitions.
+fn partition_of(words: &[Vec<u8>], separator: Separator, partitions: usize) -> usize {
     const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
     let subject = words.chunks_exact(2).find(|pair| pair[0] == b"subject").map_or(&b""[..], |pair| &pair[1]);
-    CRC.checksum(subject) as usize % partitions
+    CRC.checksum(separator.root(subject)) as usize % partitions
 }
 
 async fn append(streams: &[(String, RedisClient)], entries: Vec<Vec<Words>>, produced: &mut Produced) {

@@ -18,6 +18,7 @@ mod network;
 mod receivers;
 mod sentinel;
 mod server_kills;
+mod top_ups;
 mod trial;
 
 use std::future::Future;

@@ -1,5 +1,5 @@
 //! Failovers by Sentinels: a primary that is killed, hangs or is told to step down, sometimes with a tail that its
-//! replica never received.
+//! replica never received. Subjects form trees, and a client adds grants meanwhile.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::support::checker::Findings;
 use crate::support::proxy::Fault;
 use crate::support::sentinel_service::SentinelService;
 
@@ -22,12 +23,13 @@ const READS_WITHIN: Duration = Duration::from_secs(30);
 pub async fn run(trial: Trial) -> Told {
     let mut service = SentinelService::start_behind_proxies().await;
     let url = service.url("");
-    let deployment = Deployment::open(&url, trial).await;
+    let deployment = Deployment::of_trees(&url, trial).await;
     // The customers' settings must not be in a lost tail, because the model knows them as written.
     service.replicates(0).await;
     let mut random = StdRng::seed_from_u64(trial.seed ^ 6);
     let daemons = [deployment.daemon(&url).start().await, deployment.daemon(&url).start().await];
-    let load = deployment.produce(LoadKind::Traffic);
+    let load = deployment.produce(LoadKind::Trees);
+    let top_ups = deployment.top_up();
     let (mut failovers, mut tails, mut primary) = (0, 0, 0);
     while trial.goes_on(failovers) {
         deployment.reads_on(random.random_range(1..ENTRIES), READS_WITHIN).await;
@@ -55,9 +57,14 @@ pub async fn run(trial: Trial) -> Told {
         primary = service.settled().await;
         failovers += 1;
     }
-    let told = deployment.compare(load).await;
+    let mut findings = Findings::default();
+    // What a lost tail took is given again by the repeated calls, and nothing is given twice.
+    let (granted, absent) = top_ups.end(&mut findings).await;
+    let mut told = deployment.compare(load).await;
+    told.findings.extend(findings);
     for daemon in daemons {
         daemon.drain().await;
     }
-    Told { tried: format!("{failovers} failovers by Sentinels, {tails} of which lost a tail"), ..told }
+    let granted = format!("{granted} grants, {absent} of them given again");
+    Told { tried: format!("{failovers} failovers by Sentinels, {tails} of which lost a tail; {granted}"), ..told }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use quotabell::redis_client::config::RedisConfig;
-use quotabell::redis_client::{RedisClient, RedisEndpoint};
-use quotabell::types::{Keys, PartitionNumber};
+use quotabell::redis_client::{Partitions, RedisClient, RedisEndpoint};
+use quotabell::types::{Keys, PartitionNumber, Separator};
 use redis::FromRedisValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{FREE_LIMIT, Traffic};
 
 use crate::load::{Load, LoadKind};
+use crate::top_ups::TopUps;
 
 /// Maximum time for a backlog after the last fault.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
@@ -70,6 +71,8 @@ impl Told {
 pub struct Deployment {
     url: String,
     trial: Trial,
+    /// Of the subjects.
+    separator: Separator,
     customers: Vec<Customer>,
     partitions: Vec<Partition>,
 }
@@ -83,12 +86,20 @@ struct Partition {
 impl Deployment {
     /// Writes the settings of the customers. No customer has a contact, so each alert becomes one waiting delivery.
     pub async fn open(url: &str, trial: Trial) -> Self {
-        let customers = Traffic::new(trial.seed).customers;
+        Self::with_customers(url, trial, Traffic::new(trial.seed).customers, Separator::NONE).await
+    }
+
+    /// The same for customers of which some form trees ([`LoadKind::Trees`]).
+    pub async fn of_trees(url: &str, trial: Trial) -> Self {
+        Self::with_customers(url, trial, Traffic::of_trees(trial.seed).customers, slash()).await
+    }
+
+    async fn with_customers(url: &str, trial: Trial, customers: Vec<Customer>, separator: Separator) -> Self {
         let partitions = PartitionNumber::all(trial.partitions).map(|number| {
-            let keys = Keys::of_partition("usage", number);
+            let keys = Keys::of_partition("usage", number).with_separator(separator);
             Partition { client: client(url, keys.stream()), keys }
         });
-        let deployment = Self { url: url.to_owned(), trial, partitions: partitions.collect(), customers };
+        let deployment = Self { url: url.to_owned(), trial, separator, partitions: partitions.collect(), customers };
         for customer in deployment.customers.iter().filter(|customer| customer.known) {
             let subject = customer.subject.parse().expect("a legal subject");
             let mut command = redis::cmd("HSET");
@@ -104,6 +115,7 @@ impl Deployment {
     pub fn daemon(&self, url: &str) -> DaemonSetup {
         let setup = DaemonSetup::on(url)
             .env("QUOTABELL__STREAM__TRIM", "never")
+            .env("QUOTABELL__SUBJECTS__SEPARATOR", &self.separator.to_string())
             .env("QUOTABELL__PLANS__FREE__LIMITS", &format!("{{\"requests\":{FREE_LIMIT}}}"));
         match self.trial.partitions {
             1 => setup,
@@ -118,6 +130,12 @@ impl Deployment {
             (stream.to_owned(), client(&self.url, stream))
         });
         Load::start(streams.collect(), self.trial.seed, kind)
+    }
+
+    /// Starts a client that adds grants.
+    pub fn top_up(&self) -> TopUps {
+        let keys = &self.partitions[0].keys;
+        TopUps::start(Partitions::new(&client(&self.url, keys.stream()), keys))
     }
 
     /// Runs a command on a partition; `None` if Redis does not answer.
@@ -187,6 +205,9 @@ impl Deployment {
                 told.findings.lost.push(what);
             }
             let mut model = StreamModel::new(&self.customers, FREE_LIMIT);
+            if !self.separator.is_none() {
+                model = model.with_separator('/');
+            }
             let ids: HashSet<String> = enter_stream(&partition.client, partition.keys.stream(), &mut model).await;
             let compared = compare(&partition.client, &partition.keys, &model).await;
             let absent = produced.acknowledged[number].iter().filter(|id| !ids.contains(*id)).count();
@@ -209,6 +230,11 @@ impl Deployment {
         let outbox: u64 = Self::ask(partition, &["XLEN", &keys.outbox()]).await?;
         Some(read.unwrap_or(0) == length && outbox == 0)
     }
+}
+
+/// The separator of subjects that form trees.
+pub fn slash() -> Separator {
+    "/".parse().expect("a separator")
 }
 
 /// A client like the daemon's for this stream.
