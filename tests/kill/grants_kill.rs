@@ -1,18 +1,21 @@
 //! Two real daemons that share eight partitions, repeatedly killed with SIGKILL while grants are added and expire at
 //! three levels. Afterwards each grant is there once, and has paid for exactly the usage that arrived before it
-//! expired. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! expired; and each notice was raised once, with what was left at its place in the stream. `QUOTABELL_TEST_SEED`
+//! repeats a run's events and choices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use quotabell::actions::grants::{self, NewGrant};
 use quotabell::ledger::grant_group::GrantState;
 use quotabell::ledger::{grant_store, grants_due};
-use quotabell::redis_client::Partitions;
+use quotabell::outbox::totals;
+use quotabell::redis_client::{Partition, Partitions};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{GrantId, Metric, Period, Separator, Subject, Units, UnixMs, Window, keys};
+use quotabell::types::{GrantId, GrantNotice, Metric, Period, Separator, Subject, Units, UnixMs, Window, keys};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +33,12 @@ const ORGANIZATIONS: usize = 16;
 const EXPIRING: usize = 12;
 /// Between the expiry of one grant and that of the next one.
 const EXPIRY_STEP_MS: i64 = 700;
+/// Grants of each level that expire long after the run, with a notice during it.
+const NOTICED: usize = 3;
+/// How long before their expiry the notice is raised.
+const NOTICE_BEFORE: Duration = Duration::from_secs(3_600);
+/// Between two notices.
+const NOTICE_STEP_MS: i64 = 2_500;
 
 /// A grant that was added before the first event.
 #[derive(Debug, Clone)]
@@ -37,7 +46,18 @@ struct ExpectedGrant {
     id: GrantId,
     units: u64,
     expires_at: Option<UnixMs>,
+    /// When its notice is due; `None` if it has none.
+    notice_at: Option<UnixMs>,
     spent: u64,
+}
+
+/// What a notice says of a grant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct NoticeFacts {
+    subject: Subject,
+    grant: GrantId,
+    remaining: u64,
+    used: u64,
 }
 
 /// A plain map of everything that was sent, in the order of the streams.
@@ -46,6 +66,7 @@ struct Expected {
     grants: BTreeMap<Subject, Vec<ExpectedGrant>>,
     used: BTreeMap<Subject, u64>,
     events: u64,
+    notices: Vec<NoticeFacts>,
 }
 
 impl Expected {
@@ -53,6 +74,7 @@ impl Expected {
     fn count(&mut self, levels: impl IntoIterator<Item = Subject>, arrival: UnixMs, units: u64) {
         self.events += 1;
         for level in levels {
+            self.note(&level, arrival);
             *self.used.entry(level.clone()).or_default() += units;
             let mut left = units;
             for grant in self.grants.get_mut(&level).into_iter().flatten() {
@@ -62,6 +84,26 @@ impl Expected {
                 }
             }
         }
+    }
+
+    /// The notices of a subject that are due before an event of this time.
+    fn note(&mut self, subject: &Subject, arrival: UnixMs) {
+        let used = self.used.get(subject).copied().unwrap_or(0);
+        for grant in self.grants.get_mut(subject).into_iter().flatten() {
+            if grant.notice_at.take_if(|at| *at <= arrival).is_some() && grant.spent < grant.units {
+                let (subject, grant_id) = (subject.clone(), grant.id.clone());
+                let remaining = grant.units - grant.spent;
+                self.notices.push(NoticeFacts { subject, grant: grant_id, remaining, used });
+            }
+        }
+    }
+
+    /// The notices that are due after the last event.
+    fn end(&mut self) {
+        for subject in self.grants.keys().cloned().collect::<Vec<_>>() {
+            self.note(&subject, UnixMs(i64::MAX));
+        }
+        self.notices.sort();
     }
 }
 
@@ -74,8 +116,9 @@ async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
     let mut random = StdRng::seed_from_u64(seed);
     let server = RedisServer::start();
     let streams = Streams::of_trees(&server.url(), 8).await;
-    let (partitions, plans) = (streams.partitions.clone(), plans());
-    let mut expected = give(&partitions, &plans, &mut random).await;
+    let (partitions, plans) = (streams.partitions.clone(), plans(None));
+    let mut expected = give(&partitions, &mut random).await;
+    let last_notice = expected.grants.values().flatten().filter_map(|grant| grant.notice_at).max().expect("some");
 
     let at = |()| {
         let setup = streams.daemon().env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":"0/total"}"#);
@@ -99,23 +142,28 @@ async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
     stop.cancel();
     let added = added.await.expect("all are added");
     all_is_counted(&partitions, &expected).await;
-    all_are_over(&partitions).await;
+    expected.end();
+    all_are_over(&partitions, last_notice).await;
     for daemon in daemons {
         daemon.drain().await;
     }
-    compare(&partitions, &expected).await;
+    compare(&partitions, &expected, last_notice.after(NOTICE_BEFORE / 2)).await;
+    compare_notices(&partitions, &expected).await;
     let of_top_ups = partitions.partition_of(&top_up_subject());
     let grants = grant_store::read(of_top_ups, top_up_subject(), None).await.expect("read").grants;
     assert_eq!(grants.all().len() as u64, added, "each id once");
     assert_eq!(grants.added().of(&Metric::default(), total()), added);
-    eprintln!("{} events, {added} top-ups", expected.events);
+    eprintln!("{} events, {added} top-ups, {} notices", expected.events, expected.notices.len());
+    let of_used = expected.notices.iter().filter(|notice| notice.used > 0).count();
+    assert!(of_used > ORGANIZATIONS, "too little was used before the notices");
     assert!(expected.events > 1_000 && added > 5, "too little happened");
 }
 
-fn plans() -> Plans {
+/// The plans of a platform that adds grants with or without a notice.
+fn plans(grant_notice: Option<Duration>) -> Plans {
     let limits = [(Metric::default(), "0/total".parse().expect("a limit"))].into();
     let (thresholds, refuse_at, rate) = (Vec::new(), Default::default(), Default::default());
-    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, rate };
+    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice, rate };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
     plans.by_level(slash(), &["free", "free", "free"].map(str::to_owned)).expect("there")
 }
@@ -142,24 +190,32 @@ fn new(id: &str, units: u64, expires_at: Option<UnixMs>) -> NewGrant {
     NewGrant { metric, units, window: Window::Total, expires_at: expires_at.map(Rfc3339), id, note: None }
 }
 
-/// Grants each level units that expire during the run, and units that do not.
-async fn give(partitions: &Partitions, plans: &Plans, random: &mut StdRng) -> Expected {
+/// Grants each level units that expire during the run, units with a notice during the run, and units that last.
+async fn give(partitions: &Partitions, random: &mut StdRng) -> Expected {
     let mut expected = Expected::default();
     let now = partitions.first().client.server_time().await.expect("it tells the time");
+    let (without, with) = (plans(None), plans(Some(NOTICE_BEFORE)));
     for number in 0..ORGANIZATIONS {
         let names = [format!("org-{number}"), format!("org-{number}/team"), format!("org-{number}/team/key")];
         for level in names.map(|name| subject(&name)) {
             let mut grants = Vec::new();
-            for which in 0..=EXPIRING {
-                let step = 4_000 + EXPIRY_STEP_MS * which as i64 + random.random_range(0..300);
-                let expires_at = (which < EXPIRING).then(|| now.plus(step));
+            for which in 0..=EXPIRING + NOTICED {
+                let some = random.random_range(0..300);
+                let expires = now.plus(4_000 + EXPIRY_STEP_MS * which as i64 + some);
+                let noticed = now.plus(4_000 + NOTICE_STEP_MS * (which as i64 - EXPIRING as i64) + some);
+                let (expires_at, notice_at) = match which {
+                    0..EXPIRING => (Some(expires), None),
+                    _ if which < EXPIRING + NOTICED => (Some(noticed.after(NOTICE_BEFORE)), Some(noticed)),
+                    _ => (None, None),
+                };
                 let units = random.random_range(1..60);
-                let grant = new(&format!("g{which}"), units, expires_at);
+                let (name, plans) = (format!("g{which}"), if notice_at.is_some() { &with } else { &without });
                 let partition = partitions.partition_of(&level);
+                let grant = new(&name, units, expires_at);
                 let is_new = grants::add(partition, plans, &level, &grant).await.expect("added").is_new;
                 assert!(is_new, "{level} {which}");
-                let id = format!("g{which}").parse().expect("legal");
-                grants.push(ExpectedGrant { id, units, expires_at, spent: 0 });
+                let id = name.parse().expect("legal");
+                grants.push(ExpectedGrant { id, units, expires_at, notice_at, spent: 0 });
             }
             expected.grants.insert(level, grants);
         }
@@ -241,11 +297,13 @@ async fn all_is_counted(partitions: &Partitions, expected: &Expected) {
     .await;
 }
 
-/// Waits until everything that was to expire is settled.
-async fn all_are_over(partitions: &Partitions) {
-    eventually("every grant that expires has expired", || async {
+/// Waits until everything that was due during the run is done. The next expiries are those of the notices, much later.
+async fn all_are_over(partitions: &Partitions, last_notice: UnixMs) {
+    eventually("every grant that expires has expired, and every notice is fanned out", || async {
         for partition in partitions.iter() {
-            if grants_due::next(partition).await.expect("answered").is_some() {
+            let due = grants_due::next(partition).await.expect("answered");
+            let outbox = totals(&partition.client, &partition.keys).await.expect("answered").outbox;
+            if due.is_some_and(|due| due <= last_notice.after(NOTICE_BEFORE / 2)) || outbox > 0 {
                 return None;
             }
         }
@@ -254,20 +312,46 @@ async fn all_are_over(partitions: &Partitions) {
     .await;
 }
 
-async fn compare(partitions: &Partitions, expected: &Expected) {
+async fn compare(partitions: &Partitions, expected: &Expected, last_expiry: UnixMs) {
     for (level, grants) in &expected.grants {
         let stored = grant_store::read(partitions.partition_of(level), level.clone(), None).await.expect("read").grants;
         let mut added = 0;
         assert_eq!(stored.all().len(), grants.len(), "{level}");
         for grant in grants {
             let found = stored.find(&grant.id).expect("listed");
-            if grant.expires_at.is_some() {
-                // What has no expiry is settled at the next change.
+            let has_expired = grant.expires_at.is_some_and(|at| at <= last_expiry);
+            if has_expired {
+                // What lasts is settled at the next change.
                 assert_eq!((found.spent, found.state), (grant.spent, GrantState::Expired), "{level} {}", grant.id);
                 assert_eq!(found.ended_at.map(|at| at.0), grant.expires_at);
             }
-            added += if grant.expires_at.is_some() { grant.spent } else { grant.units };
+            added += if has_expired { grant.spent } else { grant.units };
         }
         assert_eq!(stored.added().of(&Metric::default(), total()), added, "{level}");
     }
+}
+
+/// Each notice is in the outbox or has its delivery, and none was raised twice.
+async fn compare_notices(partitions: &Partitions, expected: &Expected) {
+    let (mut found, mut raised) = (Vec::new(), 0);
+    for Partition { client, keys } in partitions.iter() {
+        let mut command = redis::cmd("KEYS");
+        let names: Vec<String> =
+            client.query(command.arg(format!("quota_delivery:{{{}}}:*", keys.stream()))).await.expect("answered");
+        for name in names {
+            let json: Option<String> =
+                client.query(redis::cmd("HGET").arg(name).arg("grant_expires")).await.expect("answered");
+            found.extend(json.map(|json| serde_json::from_str::<GrantNotice>(&json).expect("a notice")));
+        }
+        // A notice that is raised twice has one delivery, so the entries are counted too.
+        let outbox: HashMap<String, redis::Value> =
+            client.query(redis::cmd("XINFO").arg("STREAM").arg(keys.outbox())).await.expect("answered");
+        let added: u64 = redis::from_redis_value(outbox["entries-added"].clone()).expect("a number");
+        raised += added - totals(client, keys).await.expect("answered").raised;
+    }
+    let facts = |GrantNotice { subject, grant, remaining, used, .. }| NoticeFacts { subject, grant, remaining, used };
+    let mut found: Vec<NoticeFacts> = found.into_iter().map(facts).collect();
+    found.sort();
+    assert_eq!(found, expected.notices);
+    assert_eq!(raised, expected.notices.len() as u64, "each is raised once");
 }
