@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::routes::{Access, ROUTES, Route};
 use super::server::Routes;
 use super::state::ApiState;
-use super::token::TokenCheck;
+use super::token::{ALLOWED, FORBIDDEN, TokenCheck};
 use crate::types::meters;
 
 /// The paths that are answered even at the maximum number of connections: monitoring must still reach the daemon then.
@@ -76,7 +76,7 @@ async fn authorize(State(guard): State<Authorization>, mut request: Request, nex
         }
     };
     let is_allowed = caller.scopes.contains(scope);
-    let answer = if is_allowed { "allowed" } else { "forbidden" };
+    let answer = if is_allowed { ALLOWED } else { FORBIDDEN };
     counter!(meters::API_REQUESTS, "caller" => caller.name.clone(), "answer" => answer).increment(1);
     if !is_allowed {
         return Problem::lacks_scope(&caller.name, scope).into_response();

@@ -8,12 +8,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use metrics::counter;
 use sha2::{Digest, Sha256};
 
 use super::config::HttpConfig;
 use super::scope::{Scope, Scopes};
-use crate::types::Secret;
 use crate::types::secret::same_secret;
+use crate::types::{Secret, meters};
 
 /// Maximum length of a token. Proxies would refuse a longer header line.
 const BYTES_MAX: usize = 1024;
@@ -21,6 +22,10 @@ const BYTES_MAX: usize = 1024;
 const BYTES_ADVISED: usize = 16;
 /// Maximum number of valid tokens of one name: the old one and the new one.
 const LINES_MAX: usize = 2;
+
+/// The values of the label `answer`: whether the caller's scopes allowed a request.
+pub(super) const ALLOWED: &str = "allowed";
+pub(super) const FORBIDDEN: &str = "forbidden";
 
 /// Who called.
 #[derive(Debug, PartialEq, Eq)]
@@ -146,6 +151,15 @@ impl Tokens {
         })
     }
 
+    /// Starts the counters of all callers at 0: a rate over a series that appears with its first request misses it.
+    fn begin_counters(&self) {
+        for Token { caller, .. } in &self.0 {
+            for answer in [ALLOWED, FORBIDDEN] {
+                counter!(meters::API_REQUESTS, "caller" => caller.name.clone(), "answer" => answer).increment(0);
+            }
+        }
+    }
+
     pub fn check(&self, headers: &HeaderMap) -> TokenCheck {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {
@@ -172,6 +186,7 @@ pub struct CurrentTokens(Arc<RwLock<Tokens>>);
 
 impl CurrentTokens {
     pub fn new(tokens: Tokens) -> Self {
+        tokens.begin_counters();
         Self(Arc::new(RwLock::new(tokens)))
     }
 
@@ -190,6 +205,7 @@ impl CurrentTokens {
     pub fn replace(&self, tokens: Tokens) -> bool {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let differs = *current != tokens;
+        tokens.begin_counters();
         *current = tokens;
         differs
     }

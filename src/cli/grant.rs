@@ -109,7 +109,7 @@ struct AddedView {
     grant: GrantView,
 }
 
-const HEADING: [&str; 8] = ["ID", "METRIC", "PERIOD", "STATUS", "UNITS", "SPENT", "EXPIRES", "NOTE"];
+const HEADING: [&str; 9] = ["ID", "METRIC", "PERIOD", "STATUS", "UNITS", "SPENT", "LEFT", "EXPIRES", "NOTE"];
 const MAY_SHRINK: &[&str] = &["ID", "NOTE"];
 
 pub async fn run(args: GrantArgs, context: &CliContext) -> anyhow::Result<()> {
@@ -165,7 +165,7 @@ async fn connected(context: &CliContext) -> anyhow::Result<(CliConnection, Plans
 }
 
 fn row(grant: &GrantView) -> Vec<String> {
-    let GrantView { id, metric, period, status, units, spent, expires_at, note, .. } = grant;
+    let GrantView { id, metric, period, status, units, spent, remaining, expires_at, note, .. } = grant;
     let note = note.as_deref().map(|note| printable(note).to_string());
     let expires_at = expires_at.map(|Rfc3339(at)| at);
     vec![
@@ -175,6 +175,7 @@ fn row(grant: &GrantView) -> Vec<String> {
         status.to_string(),
         units.to_string(),
         spent.to_string(),
+        remaining.to_string(),
         or_dash(expires_at),
         or_dash(note),
     ]
@@ -186,7 +187,16 @@ fn explained(redis: &CliConnection, error: GrantError) -> anyhow::Error {
             let what = format!("change the grants of {subject}");
             return redis.explained(what, Err::<(), _>(source.clone())).expect_err("an error stays an error");
         }
-        GrantError::NoLimit { .. } => "`quotabell subject set SUBJECT --limit METRIC=0/total` sets a limit",
+        GrantError::NoLimit { subject, metric, window: Window::Total } => {
+            return hint::failed(
+                &error,
+                format!("`quotabell subject set {subject} --limit {metric}=0/total` sets one"),
+            );
+        }
+        GrantError::NoLimit { subject, metric, window } => {
+            let set = format!("`quotabell subject set {subject} --limit {metric}=UNITS/{window}` sets one");
+            return hint::failed(&error, set);
+        }
         GrantError::Add(AddGrantError::Conflict(_)) => "`quotabell grant list SUBJECT` shows it; choose another --id",
         GrantError::Add(AddGrantError::TooMany(_)) => "`quotabell grant list SUBJECT` shows them",
         GrantError::NotFound { .. } => "`quotabell grant list SUBJECT` lists the grants",

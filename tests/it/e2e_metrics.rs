@@ -58,6 +58,8 @@ fn name_of(series: &str) -> &str {
 }
 
 /// Events that make every metric appear.
+const TOKEN: &str = "a-token-for-one-test-0123456789";
+
 async fn stage() -> (Outbox, HttpCatcher, Daemon) {
     let outbox = Outbox::on(RedisServer::start());
     // The first alert is refused once, the last one permanently.
@@ -76,6 +78,7 @@ async fn stage() -> (Outbox, HttpCatcher, Daemon) {
     let _: u64 = outbox.run("HSET", &["quota_subject:carol", "plan", "nonesuch"]).await;
     let mut daemon = DaemonSetup::on(&outbox.server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#)
+        .env("QUOTABELL__HTTP__TOKEN", TOKEN)
         .start()
         .await;
     daemon.http().await;
@@ -150,7 +153,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     .await;
 
     // An API node sends a check.
-    let api = support::api::Caller::of(&mut daemon).await;
+    let api = support::api::Caller::of(&mut daemon).await.with_token(TOKEN);
     assert_eq!(api.post("/v1/check", &serde_json::json!({"subject": "bob", "units": 21})).await.status, 429);
 
     let metrics = Metrics::of(&mut daemon).await;

@@ -198,7 +198,7 @@ async fn a_notice_is_raised_once_with_what_is_left() {
     let facts: Vec<_> = notices.iter().map(|of| (of.grant.to_string(), of.remaining, of.used, of.limit)).collect();
     assert_eq!(facts, [("one".to_owned(), 70, 30, 610), ("two".to_owned(), 10, 30, 610)]);
     assert_eq!((notices[0].note.as_deref(), notices[0].timezone.as_str()), (Some("a gift"), "Asia/Tokyo"));
-    assert_eq!(notices[0].expires_at, expires_at.expect("set"));
+    assert_eq!(Some(notices[0].expires_at), expires_at);
 }
 
 /// One unreadable field must not stop the stream, and money must not be lost with it.

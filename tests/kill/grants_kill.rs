@@ -25,6 +25,8 @@ use crate::support::eventually::eventually;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::streams::Streams;
 
+/// When the first grants expire, after the first one is added.
+const FIRST_AFTER_MS: i64 = 6_000;
 /// Number of kills.
 const KILLS: u32 = 40;
 /// Organizations, of one team with one key each.
@@ -192,17 +194,17 @@ fn new(id: &str, units: u64, expires_at: Option<UnixMs>) -> NewGrant {
 
 /// Grants each level units that expire during the run, units with a notice during the run, and units that last.
 async fn give(partitions: &Partitions, random: &mut StdRng) -> Expected {
-    let mut expected = Expected::default();
     let now = partitions.first().client.server_time().await.expect("it tells the time");
     let (without, with) = (plans(None), plans(Some(NOTICE_BEFORE)));
+    let (mut expected, mut adding) = (Expected::default(), Vec::new());
     for number in 0..ORGANIZATIONS {
         let names = [format!("org-{number}"), format!("org-{number}/team"), format!("org-{number}/team/key")];
         for level in names.map(|name| subject(&name)) {
-            let mut grants = Vec::new();
+            let (mut grants, mut asked) = (Vec::new(), Vec::new());
             for which in 0..=EXPIRING + NOTICED {
                 let some = random.random_range(0..300);
-                let expires = now.plus(4_000 + EXPIRY_STEP_MS * which as i64 + some);
-                let noticed = now.plus(4_000 + NOTICE_STEP_MS * (which as i64 - EXPIRING as i64) + some);
+                let expires = now.plus(FIRST_AFTER_MS + EXPIRY_STEP_MS * which as i64 + some);
+                let noticed = now.plus(FIRST_AFTER_MS + NOTICE_STEP_MS * (which as i64 - EXPIRING as i64) + some);
                 let (expires_at, notice_at) = match which {
                     0..EXPIRING => (Some(expires), None),
                     _ if which < EXPIRING + NOTICED => (Some(noticed.after(NOTICE_BEFORE)), Some(noticed)),
@@ -210,16 +212,21 @@ async fn give(partitions: &Partitions, random: &mut StdRng) -> Expected {
                 };
                 let units = random.random_range(1..60);
                 let (name, plans) = (format!("g{which}"), if notice_at.is_some() { &with } else { &without });
-                let partition = partitions.partition_of(&level);
-                let grant = new(&name, units, expires_at);
-                let is_new = grants::add(partition, plans, &level, &grant).await.expect("added").is_new;
-                assert!(is_new, "{level} {which}");
+                asked.push((new(&name, units, expires_at), plans));
                 let id = name.parse().expect("legal");
                 grants.push(ExpectedGrant { id, units, expires_at, notice_at, spent: 0 });
             }
-            expected.grants.insert(level, grants);
+            expected.grants.insert(level.clone(), grants);
+            adding.push(async move {
+                let partition = partitions.partition_of(&level);
+                for (grant, plans) in &asked {
+                    assert!(grants::add(partition, plans, &level, grant).await.expect("added").is_new, "{level}");
+                }
+            });
         }
     }
+    // All levels at once: the first grants expire in seconds.
+    futures_util::future::join_all(adding).await;
     expected
 }
 

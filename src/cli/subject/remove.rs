@@ -18,7 +18,7 @@ use crate::types::text::pluralize;
 #[command(
     after_help = "Counts and alerts stay: a removed subject is still metered, with the default plan and the fallback \
         contacts. Pending deliveries to its contacts are cancelled.
-With --everything, counts, alerts, history, refused events, deliveries, codes, confirm links and limiters are \
+With --everything, counts, grants, alerts, history, refused events, deliveries, codes, confirm links and limiters are \
     removed too, also of all levels below a subject. The daemon may run: \
     later usage is counted from zero. If it fails, repeat it.
 
