@@ -107,6 +107,7 @@ impl BatchChanges {
                 levels.iter().for_each(|level| self.add(held, *level, units));
             }
             UsageDelta::Credit(units) => levels.iter().for_each(|level| self.give_back(held, *level, units)),
+            UsageDelta::Judge => levels.iter().for_each(|level| self.judge(held, *level)),
         }
         Ok(())
     }
@@ -121,12 +122,21 @@ impl BatchChanges {
             is_due |= row.total >= row.next_threshold_units;
         }
         if is_due {
-            self.note_reached(held, subject_index, units);
+            self.note_reached(held, subject_index, units.get());
         }
     }
 
+    /// Judges the counts of a subject, which stay as they are.
+    fn judge(&mut self, held: &mut WorkerCache, subject_index: u32) {
+        let WorkerCache { cache, totals, .. } = held;
+        let is_due = |row: &u32| totals.row(*row).total >= totals.row(*row).next_threshold_units;
+        let due: Vec<u32> = cache.subject(subject_index).extra.rows().iter().copied().filter(is_due).collect();
+        due.iter().for_each(|row| self.change(totals, *row));
+        self.note_reached(held, subject_index, 0);
+    }
+
     /// Notes which thresholds the rows of a subject reached with its last event of `units`.
-    fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
+    fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: u64) {
         for at in held.cache.subject(subject_index).extra.rows().to_vec() {
             let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
@@ -138,7 +148,7 @@ impl BatchChanges {
             let is_first = changed.highest == 0;
             changed.highest = changed.highest.max(total);
             let reached = || thresholds.iter().filter(|threshold| threshold.units <= total);
-            let crossed = reached().filter(|threshold| total - units.get() < threshold.units);
+            let crossed = reached().filter(|threshold| total - units < threshold.units);
             let before = self.crossings.len();
             self.crossings.extend(crossed.map(|threshold| Crossing { index, units: threshold.units }));
             // Until the alert records are known, every reached threshold may raise an alert.

@@ -37,6 +37,8 @@ pub struct RawEvent<'a> {
     pub ts: Option<&'a [u8]>,
     /// `id`.
     pub id: Option<&'a [u8]>,
+    /// `judge`.
+    pub judge: Option<&'a [u8]>,
     /// [`SOURCE_ARRIVAL`].
     pub source_arrival: Option<&'a [u8]>,
     /// Number of fields, including ignored ones.
@@ -65,6 +67,8 @@ pub enum UsageDelta {
     Used(Units),
     /// It takes these units back. A count does not fall below 0.
     Credit(Units),
+    /// It changes no count: the subject's thresholds are judged by its present settings.
+    Judge,
 }
 
 /// A broken rule.
@@ -105,6 +109,7 @@ impl<'a> RawEvent<'a> {
                 b"metric" => &mut raw.metric,
                 b"ts" => &mut raw.ts,
                 b"id" => &mut raw.id,
+                b"judge" => &mut raw.judge,
                 _ => continue,
             };
             slot.get_or_insert(value);
@@ -162,6 +167,9 @@ impl<'a> RawEvent<'a> {
     }
 
     fn amount(&self) -> Result<UsageDelta, InvalidEvent> {
+        if self.judge.is_some() {
+            return Ok(UsageDelta::Judge);
+        }
         match (self.units, self.credit) {
             (None, None) => Ok(UsageDelta::Used(Units::ONE)),
             (Some(digits), None) => {
@@ -244,7 +252,7 @@ mod tests {
     fn units_of(amount: UsageDelta) -> u64 {
         match amount {
             UsageDelta::Used(units) => units.get(),
-            UsageDelta::Credit(_) => 0,
+            UsageDelta::Credit(_) | UsageDelta::Judge => 0,
         }
     }
 
