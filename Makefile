@@ -43,8 +43,9 @@ check: deny ## format, lints, API documentation, licences and sources of depende
 deny: ## licences, bans, sources and, where its database can be fetched, advisories of dependencies
 	@bash tools/deny.sh
 
-bench: setup ## measure throughput, latency and memory (docs/performance.md)
+bench: setup ## measure throughput, latency and memory (docs/performance.md), and checks (docs/limiters.md)
 	$(CARGO) bench --locked --bench pipeline
+	$(CARGO) bench --locked --bench limiters -- http
 
 bench-limiters: setup ## measure the limiters, beside plain commands and those of others (docs/limiters.md)
 	$(CARGO) bench --locked --bench limiters
