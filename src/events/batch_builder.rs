@@ -315,7 +315,7 @@ impl BatchBuilder {
             self.batch.duplicates += 1;
             return Ok(AddResult::Added);
         }
-        self.changes.count(held, levels.as_slice(), event.amount)?;
+        self.changes.count(held, levels.as_slice(), event.amount, event.traceparent)?;
         if let Some(id) = id {
             held.event_ids.insert(id);
             self.ids += 1;
