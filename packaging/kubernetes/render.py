@@ -64,7 +64,6 @@ def documents(rendered):
 
 def render(folder, version="4"):
     base = yaml.safe_load((HERE / "values.yaml").read_text())
-    (CHART / "alerts.yaml").write_text(ALERTS.read_text())
     with Helm(version) as helm:
         for name, (extra, kinds, title) in FILES.items():
             values = {**base, **extra, "config": {**base["config"], **extra.get("config", {})}}
@@ -76,4 +75,6 @@ def render(folder, version="4"):
 
 
 if __name__ == "__main__":
+    # Helm reads no file outside the chart.
+    (CHART / "alerts.yaml").write_text(ALERTS.read_text())
     render(sys.argv[1] if len(sys.argv) > 1 else HERE)
