@@ -12,8 +12,8 @@ WORKDIR /src
 # Cargo wants a file for each test and benchmark that the manifest names. The image needs none of them, so they stay empty.
 COPY Cargo.toml Cargo.lock ./
 COPY crates crates
-RUN mkdir -p src benches/pipeline benches/limiters tests/peers tests/torture \
- && touch src/lib.rs benches/pipeline/main.rs benches/limiters/main.rs tests/peers/main.rs tests/torture/main.rs \
+RUN mkdir -p src benches/pipeline benches/limiters benches/forecast tests/peers tests/torture \
+ && touch src/lib.rs benches/pipeline/main.rs benches/limiters/main.rs benches/forecast/main.rs tests/peers/main.rs tests/torture/main.rs \
  && echo 'fn main() {}' > src/main.rs \
  && cargo build --release --locked --bin quotabell \
  && rm -r src

@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-clients test-peers kubernetes test-kubernetes grafana test-grafana torture mutants
+.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-peers kubernetes test-kubernetes grafana test-grafana torture mutants
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -46,6 +46,9 @@ deny: ## licences, bans, sources and, where its database can be fetched, advisor
 bench: setup ## measure throughput, latency and memory (docs/performance.md), and checks (docs/limiters.md)
 	$(CARGO) bench --locked --bench pipeline
 	$(CARGO) bench --locked --bench limiters -- http
+
+bench-forecast: ## measure forecasts on public series, beside two simple rules (docs/forecast.md)
+	$(CARGO) bench --locked --bench forecast
 
 bench-limiters: setup ## measure the limiters, beside plain commands and those of others (docs/limiters.md)
 	$(CARGO) bench --locked --bench limiters
