@@ -147,7 +147,13 @@ check 'rpm lists the files' rpm_lists
 check 'rpm verifies the digests' rpm --checksig --nosignature "$rpm"
 check 'rpm would install it' rpm_installs
 check 'the scripts of the .rpm are valid' bash -n packaging/rpm/post packaging/rpm/preun packaging/rpm/postun
-check 'hadolint accepts the Dockerfile' "$target/tools/hadolint/bin/hadolint" Dockerfile
+# https://specs.opencontainers.org/image-spec/annotations/: all predefined ones, and no other.
+labels=(--strict-labels)
+for label in created authors url documentation source version revision vendor licenses ref.name title description \
+  base.digest base.name; do
+  labels+=(--require-label "org.opencontainers.image.$label:text")
+done
+check 'hadolint accepts the Dockerfile and its labels' "$target/tools/hadolint/bin/hadolint" "${labels[@]}" Dockerfile
 
 if [[ ! -e $base/.complete ]]; then
   # From where this machine gets its own packages.
