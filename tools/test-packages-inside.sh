@@ -29,6 +29,9 @@ no() { ! "$@"; }
 # Nothing is fetched: the container has no network, and it has what the package depends on and recommends.
 install() { apt-get install --yes "./$1"; }
 answers() { exec 3<>/dev/tcp/127.0.0.1/9464 && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '200 OK' <&3; }
+status_of() { # status_of HEADER: the status of a request that needs a token
+  exec 3<>/dev/tcp/127.0.0.1/9464 && printf 'GET /v1/subjects/alice/usage HTTP/1.0\r\n%s\r\n\r\n' "$1" >&3 && head -1 <&3 | cut -d ' ' -f 2
+}
 counted() { [[ $(quotabell usage alice --json) == *"\"used\":$1,"* ]]; }
 alerted() { [[ $(quotabell alerts) == *"$1"* ]]; }
 # systemd takes the users of DynamicUser from this range.
@@ -61,9 +64,12 @@ without_systemd() {
 }
 
 booted() {
+  # From the packages that debootstrap left in apt's cache.
+  apt-get purge --yes redis-server redis-tools >/dev/null 2>&1
+  check 'installs, with Redis' install first.deb
   check 'Redis runs' soon redis-cli ping
-  check 'installs' install first.deb
-  check 'the service runs' systemctl is-active $unit
+  # Redis may be configured last.
+  check 'the service runs' soon systemctl is-active $unit
   check 'the service is enabled' systemctl is-enabled $unit
   check 'it is ready' soon answers
   check 'it has a user of its own' has_dynamic_user
@@ -74,7 +80,18 @@ booted() {
   check 'systemd rates the exposure below 2.0' exposure
   cat exposure >>results
 
-  local before changed
+  printf 'a-token-of-the-test\n' >/etc/quotabell/http_token
+  chmod 600 /etc/quotabell/http_token
+  mkdir -p /etc/systemd/system/$unit.d
+  { printf '[Service]\n'; sed -n '/http_token/s/^#//p' /usr/lib/systemd/system/$unit; } >/etc/systemd/system/$unit.d/override.conf
+  systemctl daemon-reload
+  check 'starts with a secret' systemctl restart $unit
+  check 'a secret of root reaches the service' is status "$(status_of 'Authorization: Bearer a-token-of-the-test')" 200
+  check 'others are refused' is status "$(status_of 'Authorization: Bearer another')" 401
+  rm -r /etc/systemd/system/$unit.d /etc/quotabell/http_token
+  systemctl daemon-reload
+
+  local before
   before=$(property MainPID)
   printf '\n# a change of the administrator\n' >>$config
   check 'upgrades' install later.deb
