@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-peers kubernetes test-kubernetes grafana test-grafana torture mutants
+.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-peers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -92,3 +92,12 @@ torture: ## faults by the thousand, in full in 100 minutes: MINUTES=100 SEED= PA
 
 mutants: setup ## plant bugs one at a time and see which test catches each: MUTANTS="commit.lua" for some of them
 	@python3 tools/mutants.py $(MUTANTS)
+
+dist: setup ## build the tarball, .deb, .rpm, SBOM and checksums of a release, in target/dist
+	@bash tools/dist.sh
+
+test-dist: setup ## build all that twice, in two folders, and compare every byte
+	@bash tools/test-dist.sh
+
+test-packages: ## lintian, and install, upgrade, remove and purge what `make dist` built, in a container of systemd (root)
+	@bash tools/test-packages.sh
