@@ -82,7 +82,10 @@ impl Authorize {
         let subject = match subject {
             Some(given) => given.into_bytes(),
             None => header(headers, subject_header)?.ok_or_else(|| {
-                Problem::bad_request(format!("the header {subject_header} is missing: it names the subject"))
+                Problem::bad_request(format!(
+                    "the request names no subject: it needs the header {subject_header}, or the query parameter subject if the \
+                     path is /v1/authorize"
+                ))
             })?,
         };
         let subject = Subject::parse(&subject).map_err(|error| Problem::bad_request(format!("subject: {error}")))?;

@@ -13,8 +13,9 @@ use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 use crate::types::{DeploymentId, Keys, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::batch_changes::BatchChanges;
-use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
+use super::parse::{InvalidEvent, RawEvent, UsageDelta, arrival_of, check_arrival, check_subject};
 use super::row_finder::RowFinder;
+use super::stream_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, StreamEntry, look_up};
 use super::worker_cache::{LoadRequest, MissingRecords, ReadRecords, WorkerCache};
 
 /// Maximum time between the readings of a batch's first and last entry. A longer batch would apply limits late.
@@ -28,10 +29,6 @@ const REFUSED_COST: usize = 15;
 const IDS_OF_A_COUNTER: usize = 4;
 /// Approximate maximum number of bytes of refused events in one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
-
-/// Number of entries that are looked up together, so that their memory accesses overlap. If the cache holds many
-/// subjects, these accesses are most of the cost of an event.
-const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// Bounds of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,23 +65,16 @@ pub struct BatchBuilder {
     refused_bytes: usize,
     /// Number of event ids that the batch remembers.
     ids: usize,
+    judged: JudgedEntry,
 }
 
-/// One entry of a reading.
-#[derive(Debug, Clone)]
-pub struct StreamEntry<F> {
-    /// Its id.
-    pub id: StreamId,
-    /// Its fields and values.
-    pub fields: F,
-}
-
-/// An entry with its fields by name, and the position of its subject in the cache.
-struct LookedUpEntry<'a, F> {
-    entry: StreamEntry<F>,
-    raw: RawEvent<'a>,
-    /// `None` if the cache does not hold the subject, or the entry has none.
-    subject_index: Option<u32>,
+/// The last entry that has thresholds judged. The settings of its subject are read again for it: nobody knows whether
+/// the worker has heard of the change that it follows.
+#[derive(Debug, Default)]
+struct JudgedEntry {
+    id: StreamId,
+    /// The subject whose settings must be read again.
+    subject: Option<Vec<u8>>,
 }
 
 /// What happened to an entry.
@@ -119,6 +109,7 @@ impl BatchBuilder {
             rows: RowFinder::new(late_max, separator),
             refused_bytes: 0,
             ids: 0,
+            judged: JudgedEntry::default(),
         }
     }
 
@@ -137,6 +128,11 @@ impl BatchBuilder {
     /// batch: when that event arrived.
     pub fn stopped_at_grants(&self) -> Option<UnixMs> {
         self.stopped_at.filter(|_| self.batch.entries == 0)
+    }
+
+    /// Takes the subject whose settings must be read again before the next entry is added.
+    pub const fn take_unsure(&mut self) -> Option<Vec<u8>> {
+        self.judged.subject.take()
     }
 
     /// The deployment that commits.
@@ -285,6 +281,10 @@ impl BatchBuilder {
         };
         let event = raw.parse(arrival)?;
         held.used_by(subject_index, self.number);
+        if event.amount == UsageDelta::Judge && self.judged.id != entry.id {
+            self.judged = JudgedEntry { id: entry.id, subject: Some(bytes.to_vec()) };
+            return Ok(AddResult::Missing);
+        }
         let Some(levels) = self.rows.find(held, subject_index, &event, None)? else { return Ok(AddResult::Missing) };
         let id = event.id.map(|id| {
             let metric = held.totals.metric(held.cache.subject(subject_index).extra.metric);
@@ -295,7 +295,7 @@ impl BatchBuilder {
             self.batch.duplicates += 1;
             return Ok(AddResult::Added);
         }
-        self.changes.count(held, levels.as_slice(), event.amount)?;
+        self.changes.count(held, levels.as_slice(), event.amount, event.traceparent)?;
         if let Some(id) = id {
             held.event_ids.insert(id);
             self.ids += 1;
@@ -378,16 +378,6 @@ impl BatchBuilder {
         (self.refused_bytes, self.ids) = (0, 0);
         batch
     }
-}
-
-/// Finds the subjects of entries, and brings the rows of their last events into the processor's cache.
-fn look_up<F>(held: &WorkerCache, some: &mut [LookedUpEntry<'_, F>]) {
-    for found in some.iter_mut() {
-        found.subject_index = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
-    }
-    let rows = some.iter().filter_map(|found| held.cache.subject(found.subject_index?).extra.rows().first());
-    // The sum is not used. Computing it loads each row into the processor's cache.
-    std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.row(*row).total)));
 }
 
 #[cfg(test)]
