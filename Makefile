@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-peers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages
+.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-peers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages test-gateways
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -67,6 +67,13 @@ test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of
 
 test-clients: setup ## lint the OpenAPI document, generate clients from it, and call a daemon of their own with them
 	@bash tools/test-clients.sh
+
+# Which of packaging/gateways to try, such as GATEWAYS=nginx-njs.conf; all without it.
+GATEWAYS ?=
+
+test-gateways: ## nginx, Envoy, HAProxy, Traefik and Caddy with packaging/gateways, against docs/gateways.md
+	@bash tools/setup.sh gateways
+	@bash tools/test-gateways.sh $(GATEWAYS)
 
 kubernetes: ## render packaging/kubernetes from the chart again
 	@bash tools/test-kubernetes.sh render
