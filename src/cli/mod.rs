@@ -46,6 +46,7 @@ pub mod subject;
 mod subject_settings;
 mod top;
 mod usage;
+mod whatif;
 mod whole_number;
 
 /// The whole command line.
@@ -104,6 +105,8 @@ pub enum Command {
     History(history::HistoryArgs),
     /// Rank subjects by usage, or by the share of their limit
     Top(top::TopArgs),
+    /// Show which alerts another plan would have raised
+    Whatif(whatif::WhatIfArgs),
     /// Decide whether a subject may proceed, like POST /v1/check
     Check(check::CheckArgs),
     /// List raised alerts
@@ -174,6 +177,7 @@ impl Cli {
             Command::Usage(args) => usage::run(args, &context).await,
             Command::History(args) => history::run(args, &context).await,
             Command::Top(args) => top::run(args, &context).await,
+            Command::Whatif(args) => whatif::run(args, &context).await,
             Command::Check(args) => check::run(args, &context).await,
             Command::Alerts(args) => alerts::run(args, &context).await,
             Command::Deliveries(args) => deliveries::run(args, &context).await,

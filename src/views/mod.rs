@@ -18,6 +18,7 @@ pub(crate) mod subject;
 pub(crate) mod subject_list;
 pub(crate) mod top;
 pub(crate) mod usage;
+pub(crate) mod whatif;
 
 mod cursor;
 mod id_prefix;

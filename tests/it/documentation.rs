@@ -514,6 +514,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         &["subject", "remove", "--everything", "erin"],
         &["history", "alice"],
         &["top", "--by", "percent"],
+        &["whatif", "--limit", "requests=10/day"],
         &["emit", "--subject", "erin", "--count", "3"],
         &["usage", "alice"],
         &["check", "dave", "--record"],

@@ -45,6 +45,7 @@ mod cli_send_test;
 mod cli_subject;
 mod cli_subject_import;
 mod cli_usage;
+mod cli_whatif;
 mod config_bad_input;
 mod config_layers;
 mod documentation;

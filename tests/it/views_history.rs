@@ -163,3 +163,19 @@ async fn top_ranks_by_units_and_by_percent_of_each_limit() {
     let wrong = quotabell(["top", "--period", "2026-11", "--window", "day"]).redis(&usage.server.url()).run();
     assert!(wrong.code == 1 && wrong.stderr.contains("--period: 2026-11 is a period"), "{}", wrong.stderr);
 }
+
+/// Archived days are replayed as those that still have counters.
+#[tokio::test]
+async fn whatif_replays_archived_days() {
+    let usage = RecordedUsage::start();
+    let day = days_ago(&usage, "UTC").await;
+    for (back, used) in [(40, 90), (20, 100)] {
+        usage.count("alice", "requests", Day::parse(&day(back)).expect("a date"), used).await;
+        archive(&usage, &day(back), &["alice"]).await;
+    }
+    let words = ["whatif", "--limit", "requests=100/day", "--threshold", "80", "--since", "60d"];
+    let replayed = printed(&usage, &words);
+    let days: Vec<&Value> = replayed["alerts"].as_array().expect("a list").iter().map(|alert| &alert["day"]).collect();
+    assert_eq!(days, [&json!(day(40)), &json!(day(20))]);
+    assert_eq!(printed(&usage, &["whatif", "--limit", "requests=100/day", "--since", "30d"])["alerts"][0]["used"], 100);
+}
