@@ -26,4 +26,4 @@ export PATH=$venv/bin:$PATH:/usr/sbin
 
 # A release, because the latency is measured too.
 "${CARGO:-cargo}" build --release --locked
-exec python tests/gateways/run.py "$target/release/quotabell" "$@"
+PYTHONDONTWRITEBYTECODE=1 exec python tests/gateways/run.py "$target/release/quotabell" "$@"
