@@ -10,7 +10,7 @@ import sys
 import litellm
 
 sys.path.insert(0, sys.argv[1])
-from quotabell_litellm import handler  # noqa: E402
+from litellm_usage import handler  # noqa: E402
 
 litellm.callbacks = [handler]
 

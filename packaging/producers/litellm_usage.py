@@ -1,7 +1,7 @@
 """LiteLLM appends the tokens of each completion to the stream of usage events. Needs the package `redis`.
 
-Proxy: put this file beside config.yaml, and name it there: `litellm_settings: { callbacks: quotabell_litellm.handler }`.
-SDK: `litellm.callbacks = [quotabell_litellm.handler]`; asynchronous calls, such as `acompletion`, are counted.
+Proxy: put this file beside config.yaml, and name it there: `litellm_settings: { callbacks: litellm_usage.handler }`.
+SDK: `litellm.callbacks = [litellm_usage.handler]`; asynchronous calls, such as `acompletion`, are counted.
 """
 
 import os
