@@ -3,8 +3,8 @@
 #
 # `peers.sh python` fetches the limiter `limits` from PyPI, `peers.sh node` the limiter `rate-limiter-flexible` from
 # npm, each with its client of Redis. `peers.sh messages` fetches from both the libraries of webhook receivers,
-# `peers.sh mail-server` the mail server `aiosmtpd` from PyPI, `peers.sh zones` the zone data `tzdata` from PyPI, and
-# `peers.sh debian` Postfix and promtool. Without an argument it fetches all of them.
+# `peers.sh mail-server` the mail server `aiosmtpd` from PyPI, `peers.sh zones` the zone data `tzdata` from PyPI,
+# `peers.sh debian` Postfix and promtool, and `peers.sh syslog-ng` syslog-ng from Debian. Without an argument it fetches all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -75,23 +75,38 @@ zones() { # the newest: the test says when the bundled data are older
   touch "$folder/.complete"
 }
 
-# Unpacks Debian's packages of Postfix, with Cyrus SASL for its passwords, and of Prometheus, for promtool. Installs
-# none of them and starts no service.
+# Unpacks packages of Debian, with those of their dependencies that are missing. Installs none and starts no service.
+unpack() { # unpack FOLDER PACKAGE...
+  local folder=$1
+  shift
+  need "${folder##*/} is taken from Debian" apt-get --version
+  need 'apt-get install dpkg' dpkg-deb --version
+  printf 'fetching %s from Debian\n' "$*" >&2
+  rm -rf "$folder"
+  mkdir -p "$folder/packages/partial"
+  apt-get install --quiet=2 --yes --no-install-recommends --reinstall --download-only -o Debug::NoLocking=true \
+    -o Dir::Cache::archives="$PWD/$folder/packages" "$@" >&2
+  for package in "$folder"/packages/*.deb; do dpkg-deb -x "$package" "$folder"; done
+  rm -rf "$folder/packages"
+}
+
+# Postfix, with Cyrus SASL for its passwords, and Prometheus without its dependencies, for promtool.
 debian() {
   local folder=$peers/debian
   [[ -e $folder/.complete ]] && return
-  need 'Postfix and promtool are taken from Debian' apt-get --version
-  need 'apt-get install dpkg' dpkg-deb --version
-  printf 'fetching Postfix, Cyrus SASL and promtool from Debian\n' >&2
-  rm -rf "$folder"
-  mkdir -p "$folder/packages/partial"
-  local packages=(postfix sasl2-bin libsasl2-2 libsasl2-modules libsasl2-modules-db)
-  # With those of their dependencies that are missing.
-  apt-get install --quiet=2 --yes --no-install-recommends --reinstall --download-only -o Debug::NoLocking=true \
-    -o Dir::Cache::archives="$PWD/$folder/packages" "${packages[@]}" >&2
+  unpack "$folder" postfix sasl2-bin libsasl2-2 libsasl2-modules libsasl2-modules-db
+  printf 'fetching prometheus from Debian\n' >&2
+  mkdir "$folder/packages"
   (cd "$folder/packages" && apt-get download --quiet=2 prometheus >&2)
-  for package in "$folder"/packages/*.deb; do dpkg-deb -x "$package" "$folder"; done
+  dpkg-deb -x "$folder"/packages/prometheus_*.deb "$folder"
   rm -rf "$folder/packages"
+  touch "$folder/.complete"
+}
+
+syslog_ng() {
+  local folder=$peers/syslog-ng
+  [[ -e $folder/.complete ]] && return
+  unpack "$folder" syslog-ng-core syslog-ng-mod-redis
   touch "$folder/.complete"
 }
 
@@ -102,6 +117,7 @@ case ${1:-all} in
   mail-server) mail_server ;;
   zones) zones ;;
   debian) debian ;;
-  all) from_pypi && from_npm && messages && mail_server && zones && debian ;;
-  *) printf 'error: no peer named %s\nhint: python, node, messages, mail-server, zones, debian, or none for all\n' "$1" >&2; exit 2 ;;
+  syslog-ng) syslog_ng ;;
+  all) from_pypi && from_npm && messages && mail_server && zones && debian && syslog_ng ;;
+  *) printf 'error: no peer named %s\nhint: python, node, messages, mail-server, zones, debian, syslog-ng, or none for all\n' "$1" >&2; exit 2 ;;
 esac

@@ -4,7 +4,7 @@
 # exist.
 #
 # `setup.sh tests` also installs libfaketime, with which tests give daemons another clock, `setup.sh gateways` nginx with
-# njs and HAProxy.
+# njs and HAProxy, `setup.sh producers` nginx.
 #
 # Works only on Debian and its derivatives, through apt-get; elsewhere it prints what is missing and exits with 1.
 set -euo pipefail
@@ -27,12 +27,14 @@ command -v cc >/dev/null || [[ -e /usr/include/stdio.h ]] || lacks libc6-dev "it
 [[ ${1:-} != tests ]] || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null \
   || lacks libfaketime "some tests give daemons another clock"
 
-if [[ ${1:-} == gateways ]]; then
+if [[ ${1:-} == gateways || ${1:-} == producers ]]; then
   PATH=$PATH:/usr/sbin # where Debian has servers
-  why_gateways="make test-gateways runs it with a configuration of packaging/gateways"
-  command -v nginx >/dev/null || lacks nginx "$why_gateways"
-  [[ -e /usr/lib/nginx/modules/ngx_http_js_module.so ]] || lacks libnginx-mod-http-js "$why_gateways"
-  command -v haproxy >/dev/null || lacks haproxy "$why_gateways"
+  why_foreign="make test-$1 runs it with files of packaging/$1"
+  command -v nginx >/dev/null || lacks nginx "$why_foreign"
+fi
+if [[ ${1:-} == gateways ]]; then
+  [[ -e /usr/lib/nginx/modules/ngx_http_js_module.so ]] || lacks libnginx-mod-http-js "$why_foreign"
+  command -v haproxy >/dev/null || lacks haproxy "$why_foreign"
 fi
 
 if ! command -v "${CARGO:-cargo}" >/dev/null; then

@@ -1,6 +1,7 @@
 """The API behind the gateways: `backend.py PORT` answers with what it was asked, and counts its requests.
 
-`/status/503` is answered with 503, `/count` with the number of the other requests.
+`/status/503` is answered with 503, `/units/7` with the header `x-usage-units: 7`, `/count` with the number of the other
+requests.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ async def answer(reader, writer):
         told = {"method": method, "target": target, "headers": fields, "body_bytes": len(body), "count": count}
         text = b"" if method == "HEAD" else json.dumps(told).encode()
         fields = ["content-type: application/json", "x-api: reached", f"content-length: {len(text)}"]
+        if target.startswith("/units/"):
+            fields.append(f"x-usage-units: {target.removeprefix('/units/')}")
         writer.write("\r\n".join([f"HTTP/1.1 {status} Said", *fields, "", ""]).encode() + text)
         await writer.drain()
     writer.close()

@@ -121,9 +121,9 @@ def backend(folder):
     return program
 
 
-def redis(folder):
-    port = free_port()
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+def redis(folder, *options, port=None):
+    port = port or free_port()
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder), *options]
     program = Program(command, folder / "redis.log")
     program.waits_for("listens", lambda: listens(port))
     program.port = port
