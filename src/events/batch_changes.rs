@@ -10,10 +10,8 @@ use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, PeriodState, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
-use crate::types::text::pluralize;
 use crate::types::timestamp::Rfc3339;
-use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Subject, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, Subject, TraceParent, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
 use super::worker_cache::{MissingRecords, Parent, ReadRecords, WorkerCache};
@@ -40,8 +38,8 @@ pub(super) struct BatchChanges {
     /// The [`RowKey::hash_id`] of the hashes of the changed counters.
     hashes: HashSet<u32, RandomState>,
     /// The thresholds that single events crossed: after a credit, the counts before and after the batch do not show
-    /// them.
-    crossings: HashSet<Crossing, RandomState>,
+    /// them. With the trace context of the event, if it has one.
+    crossings: HashMap<Crossing, Option<TraceParent>, RandomState>,
     /// See [`BatchChanges::cost`].
     cost: usize,
 }
@@ -100,11 +98,12 @@ impl BatchChanges {
         held: &mut WorkerCache,
         levels: &[u32],
         amount: UsageDelta,
+        trace: Option<&[u8]>,
     ) -> Result<(), InvalidEvent> {
         match amount {
             UsageDelta::Used(units) => {
-                levels.iter().try_for_each(|level| check_overflow(held, *level, units))?;
-                levels.iter().for_each(|level| self.add(held, *level, units));
+                levels.iter().try_for_each(|level| held.check_fits(*level, units))?;
+                levels.iter().for_each(|level| self.add(held, *level, units, trace));
             }
             UsageDelta::Credit(units) => levels.iter().for_each(|level| self.give_back(held, *level, units)),
             UsageDelta::Judge => levels.iter().for_each(|level| self.judge(held, *level)),
@@ -112,7 +111,7 @@ impl BatchChanges {
         Ok(())
     }
 
-    fn add(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
+    fn add(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units, trace: Option<&[u8]>) {
         let WorkerCache { cache, totals, .. } = held;
         let mut is_due = false;
         for at in cache.subject(subject_index).extra.rows() {
@@ -122,7 +121,7 @@ impl BatchChanges {
             is_due |= row.total >= row.next_threshold_units;
         }
         if is_due {
-            self.note_reached(held, subject_index, units.get());
+            self.note_reached(held, subject_index, units.get(), trace);
         }
     }
 
@@ -132,11 +131,12 @@ impl BatchChanges {
         let is_due = |row: &u32| totals.row(*row).total >= totals.row(*row).next_threshold_units;
         let due: Vec<u32> = cache.subject(subject_index).extra.rows().iter().copied().filter(is_due).collect();
         due.iter().for_each(|row| self.change(totals, *row));
-        self.note_reached(held, subject_index, 0);
+        self.note_reached(held, subject_index, 0, None);
     }
 
     /// Notes which thresholds the rows of a subject reached with its last event of `units`.
-    fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: u64) {
+    fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: u64, trace: Option<&[u8]>) {
+        let trace = trace.and_then(TraceParent::from_field);
         for at in held.cache.subject(subject_index).extra.rows().to_vec() {
             let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
@@ -150,7 +150,10 @@ impl BatchChanges {
             let reached = || thresholds.iter().filter(|threshold| threshold.units <= total);
             let crossed = reached().filter(|threshold| total - units < threshold.units);
             let before = self.crossings.len();
-            self.crossings.extend(crossed.map(|threshold| Crossing { index, units: threshold.units }));
+            for crossing in crossed.map(|threshold| Crossing { index, units: threshold.units }) {
+                // The first crossing raises the alert, also if a credit makes the count cross again.
+                self.crossings.entry(crossing).or_insert_with(|| trace.clone());
+            }
             // Until the alert records are known, every reached threshold may raise an alert.
             let alerts = if is_first { reached().count() } else { self.crossings.len() - before };
             changed.alerts += u32::try_from(alerts).expect("a limit has few thresholds");
@@ -258,7 +261,7 @@ impl BatchChanges {
             let units = threshold.units;
             let transition = match units {
                 _ if changed.before < units && units <= total => ThresholdTransition::Crossed,
-                _ if self.crossings.contains(&Crossing { index, units }) => ThresholdTransition::Crossed,
+                _ if self.crossings.contains_key(&Crossing { index, units }) => ThresholdTransition::Crossed,
                 _ if units <= used => ThresholdTransition::ReachedBefore,
                 _ => ThresholdTransition::NotReached,
             };
@@ -373,6 +376,7 @@ impl BatchChanges {
                     raised_at_ms: now,
                     higher_thresholds: raised[at_threshold + 1..].iter().map(|higher| higher.threshold).collect(),
                     largest: largest.clone(),
+                    traceparent: self.crossings.get(&Crossing { index, units }).cloned().flatten(),
                 };
                 let record = RaisedRecord::after(records.remove(&threshold), alert);
                 records.insert(threshold, record.clone());
@@ -383,14 +387,4 @@ impl BatchChanges {
         held.totals.row_mut(changed.row).next_threshold_units =
             next_threshold(&thresholds, row.total, |threshold| records.get(&threshold));
     }
-}
-
-/// The broken rule if a counter of the subject would pass 2^53 - 1.
-fn check_overflow(held: &WorkerCache, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
-    let rows = held.cache.subject(subject_index).extra.rows();
-    let left = |row: &u32| UNITS_MAX - held.totals.row(*row).total;
-    let Some(left) = rows.iter().map(left).find(|left| *left < units.get()) else { return Ok(()) };
-    let left = pluralize(left, "unit fits", "units fit");
-    let detail = format!("the counter would pass {UNITS_MAX}, {left}");
-    Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail))
 }

@@ -39,6 +39,8 @@ pub struct RawEvent<'a> {
     pub id: Option<&'a [u8]>,
     /// `judge`.
     pub judge: Option<&'a [u8]>,
+    /// `traceparent`.
+    pub traceparent: Option<&'a [u8]>,
     /// [`SOURCE_ARRIVAL`].
     pub source_arrival: Option<&'a [u8]>,
     /// Number of fields, including ignored ones.
@@ -58,6 +60,8 @@ pub struct UsageEvent<'a> {
     pub arrival: UnixMs,
     /// Its id, if the producer set one.
     pub id: Option<&'a [u8]>,
+    /// Its trace context, as it came.
+    pub traceparent: Option<&'a [u8]>,
 }
 
 /// How an event changes a count.
@@ -110,6 +114,7 @@ impl<'a> RawEvent<'a> {
                 b"ts" => &mut raw.ts,
                 b"id" => &mut raw.id,
                 b"judge" => &mut raw.judge,
+                b"traceparent" => &mut raw.traceparent,
                 _ => continue,
             };
             slot.get_or_insert(value);
@@ -163,7 +168,7 @@ impl<'a> RawEvent<'a> {
             return Err(InvalidEvent::new(RefusalReason::TooFarAhead, detail));
         }
         let arrival = arrival.max(copied.plus(-COPIED_WITHIN_MS));
-        Ok(UsageEvent { amount, metric, at, arrival, id: self.id })
+        Ok(UsageEvent { amount, metric, at, arrival, id: self.id, traceparent: self.traceparent })
     }
 
     fn amount(&self) -> Result<UsageDelta, InvalidEvent> {
