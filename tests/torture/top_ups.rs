@@ -98,10 +98,11 @@ impl TopUps {
             }
             absent += u64::from(answer != Some(Answer::Known));
         }
+        let until = tokio::time::Instant::now() + EXPIRES_WITHIN;
         for first in (0..sent).step_by(usize::try_from(GRANTS_OF_SUBJECT).expect("few")) {
             let numbers: Vec<u64> = (first..sent.min(first + GRANTS_OF_SUBJECT)).collect();
             let subject = adder.subject_of(first);
-            let agreed = tokio::time::timeout(EXPIRES_WITHIN, async {
+            let agreed = tokio::time::timeout_at(until, async {
                 while adder.difference(&subject, &numbers).await.is_some() {
                     tokio::task::yield_now().await;
                 }
