@@ -155,7 +155,7 @@ impl Adder {
     fn expires_at(&self, number: u64) -> Option<UnixMs> {
         let planned = number * u64::try_from(PACE.as_millis()).expect("short");
         let lives = i64::try_from(planned + LIVES_MS).expect("in range");
-        (number % EXPIRES == 0).then(|| self.began.plus(lives))
+        number.is_multiple_of(EXPIRES).then(|| self.began.plus(lives))
     }
 
     /// Adds a grant; returns `None` without an answer.
