@@ -4,7 +4,7 @@
 //! written only if they are still the same. Read next: [`crate::contacts::store`], which compares.
 
 use super::contact_spec::GeneratedSecret;
-use super::contacts::{ContactActionError, check_levels};
+use super::contacts::{ContactActionError, LevelError, check_levels};
 use super::subject_patch::SubjectPatch;
 use crate::channels;
 use crate::contacts::array::CONTACTS;
@@ -13,7 +13,7 @@ use crate::contacts::store::{EditContactsError, FieldChanges, contacts_of, edit_
 use crate::contacts::{Contact, ContactArray};
 use crate::redis_client::Partition;
 use crate::subjects::record::SubjectField;
-use crate::types::{Secret, Subject};
+use crate::types::{Keys, Secret, Subject};
 
 /// A change of one subject, checked and ready to be written.
 #[expect(missing_docs, reason = "the names say it")]
@@ -68,6 +68,16 @@ impl SubjectChange {
         self.settings.is_empty() && self.contacts == ContactsChange::Keep
     }
 
+    /// Checks the levels of the subject, and whether its contacts may hear those below it. [`write`] does that too.
+    ///
+    /// # Errors
+    ///
+    /// The broken rule.
+    pub fn check_levels(&self, keys: &Keys) -> Result<(), LevelError> {
+        let has_subtree = self.contacts.specs().iter().any(|spec| spec.contact.filter.subtree);
+        check_levels(keys, &self.subject, has_subtree)
+    }
+
     /// What it writes if these fields are `stored`. Pure.
     ///
     /// # Errors
@@ -108,8 +118,7 @@ pub async fn write(
     contacts_max: usize,
     change: &SubjectChange,
 ) -> Result<MergedChange, ContactActionError> {
-    let has_subtree = change.contacts.specs().iter().any(|spec| spec.contact.filter.subtree);
-    check_levels(keys, &change.subject, has_subtree)?;
+    change.check_levels(keys)?;
     let merge = |stored: &[SubjectField]| {
         let merged = change.merged(stored, contacts_max)?;
         Ok((merged.fields.clone(), merged))

@@ -131,17 +131,19 @@ mod tests {
             ("2026-11-21", of(86_400, 5000)),
             ("2026-W47", of(604_800, 20_000)),
             ("2026-11-15M", of(2_592_000, 100_000)),
+            ("2026-Q4", of(7_948_800, 150_000)),
+            ("2026-03-15Y", of(31_536_000, 180_000)),
             ("all", of(u64::MAX, 200_000)),
         ];
         let all = decision(Some(status(60, 59, 60_000, Admission::Admitted)), &limits);
         let told = fields(&all).expect("limits");
         assert_eq!(
             told.policy,
-            r#""rate";q=60;w=60, "hour";q=600;w=3600, "day";q=5000;w=86400, "week";q=20000;w=604800, "month";q=100000;w=2592000, "total";q=200000"#
+            r#""rate";q=60;w=60, "hour";q=600;w=3600, "day";q=5000;w=86400, "week";q=20000;w=604800, "month";q=100000;w=2592000, "quarter";q=150000;w=7948800, "year";q=180000;w=31536000, "total";q=200000"#
         );
         assert_eq!(
             told.limit,
-            r#""rate";r=59;t=60, "hour";r=590;t=3600, "day";r=4990;t=3600, "week";r=19990;t=3600, "month";r=99990;t=3600, "total";r=199990"#
+            r#""rate";r=59;t=60, "hour";r=590;t=3600, "day";r=4990;t=3600, "week";r=19990;t=3600, "month";r=99990;t=3600, "quarter";r=149990;t=3600, "year";r=179990;t=3600, "total";r=199990"#
         );
         assert_eq!(fields(&decision(None, &[])), None);
     }

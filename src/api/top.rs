@@ -56,6 +56,9 @@ pub(super) async fn top(
     let under: Option<Subject> = path::parameter("under", under.as_deref())?;
     let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
     let QueryState { partitions, plans, top, .. } = &api.reads;
+    let separator = partitions.first().keys.separator();
+    let is_path = under.as_ref().map_or(Ok(()), |branch| separator.check(branch.as_str()));
+    is_path.map_err(|error| Problem::bad_request(format!("under: {error}")))?;
     let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
     let period = top::period(window, period, now);
     let period = period.map_err(|error| Problem::bad_request(format!("period: {error}")))?;

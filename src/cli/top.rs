@@ -19,6 +19,7 @@ use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopReque
 Examples:
   quotabell top
   quotabell top --metric tokens --window month --limit 50
+  quotabell top --under acme/search
   quotabell top --by percent --json | jq '.subjects[] | select(.used_percent >= 80)'
   quotabell top --period 2026-11-20")]
 pub struct TopArgs {
@@ -47,6 +48,10 @@ pub struct TopArgs {
 pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = config.plans()?;
+    let is_path = args.under.as_ref().map_or(Ok(()), |branch| config.subjects.separator.check(branch.as_str()));
+    is_path.map_err(|error| {
+        hint::usage(format_args!("--under: {error}"), "subjects.separator decides how ids are divided")
+    })?;
     let redis = connect::redis(&config).await?;
     let now = redis.server_time().await?;
     let period = top::period(args.window, args.period, now).map_err(|error| {

@@ -27,7 +27,10 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (&["subjects", "contacts_max"], "a whole number, 1 to 1000"),
     (&["subjects", "separator"], r#"one ASCII punctuation mark, such as "/", or "" for flat subjects"#),
-    (&["subjects", "default_plans"], r#"with subjects.separator, up to 4 names of plans, that of the top level first"#),
+    (
+        &["subjects", "default_plans"],
+        r#"up to 4 names of plans from the top level down, such as ["org", "team"]; subjects.separator must be set"#,
+    ),
     (&["subjects", "default_plans", "*"], "the name of one of the plans"),
     (
         &["subjects", "prefix"],

@@ -93,6 +93,42 @@ async fn the_header_of_the_subject_is_chosen() {
     gateway.ask("GET", "/v1/authorize", &[]).await.expect_problem(400, "it needs the header X-Customer");
 }
 
+/// A gateway knows the key alone: the limit of its team or organization must refuse too, and be named by its level.
+#[tokio::test]
+async fn a_gateway_is_refused_by_the_limit_of_any_level() {
+    let gateway = Gateway::start(&[("QUOTABELL__SUBJECTS__SEPARATOR", "/")]).await;
+    for (level, limit) in [("acme", 30), ("acme%2Fsearch", 20), ("acme%2Fsearch%2Fkey-7", 10)] {
+        let path = format!("/v1/subjects/{level}");
+        assert_eq!(gateway.api.put(&path, &json!({"limits": {"requests": limit}})).await.status, 200);
+    }
+    let of = |subject: &str, units: u64| format!("/v1/authorize?subject={subject}&units={units}&record=true");
+    let ask = async |subject: &str, units: u64| gateway.ask("GET", &of(subject, units), &[]).await;
+    for (subject, units, policy, whose) in [
+        (
+            "acme/search/key-7",
+            11,
+            "(day)",
+            "acme/search/key-7 asks for 11 of requests, more than the whole limit (day)",
+        ),
+        ("acme/search/key-8", 21, "(2/day)", "by the limit of acme/search (2/day)"),
+        ("acme/chat/key-1", 31, "(1/day)", "by the limit of acme (1/day)"),
+    ] {
+        let refused = ask(subject, units).await;
+        refused.expect_problem(429, whose);
+        assert!(refused.json()["detail"].as_str().is_some_and(|detail| detail.ends_with(policy)), "{}", refused.text);
+    }
+    let allowed = ask("acme/search/key-7", 10).await;
+    assert_eq!(allowed.status, 200, "{}", allowed.text);
+    let policies = "\"day\";q=10;w=86400, \"2/day\";q=20;w=86400, \"1/day\";q=30;w=86400";
+    assert_eq!(allowed.header("ratelimit-policy"), Some(policies));
+    // What is recorded counts at all levels: 10 are left to the team, 20 to the organization.
+    eventually("it is counted", || async { (gateway.outbox.totals().await.counted == 1).then_some(()) }).await;
+    ask("acme/search/key-8", 11).await.expect_problem(429, "by the limit of acme/search (2/day)");
+    ask("acme/chat/key-1", 21).await.expect_problem(429, "by the limit of acme (1/day)");
+    assert_eq!(ask("acme/chat/key-1", 20).await.status, 200);
+    gateway.ask("GET", "/v1/authorize?subject=acme//key", &[]).await.expect_problem(400, "empty part");
+}
+
 /// A gateway that adds its header and leaves its client's must not be answered about the client's choice.
 #[tokio::test]
 async fn a_header_that_is_sent_twice_is_refused() {

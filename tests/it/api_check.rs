@@ -1,6 +1,7 @@
 //! `POST /v1/check` of the real daemon: the responses to API nodes, and the behavior while Redis is unavailable.
 
 use crate::support::api::{Answer, Caller};
+use crate::support::binary::quotabell;
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::outbox::Outbox;
@@ -376,5 +377,98 @@ async fn a_redis_that_is_not_there_is_answered_for_at_once() {
         books.server.restart();
     }
     daemon.says("quotabell is ready").await;
+    daemon.drain().await;
+}
+
+/// A daemon whose organization may use 20 % more than its plan, whose teams are never refused, and whose keys may use
+/// what their limit says.
+async fn soft(books: &Outbox, file: &std::path::Path, org: &str) -> (Daemon, Caller) {
+    write_soft(file, org);
+    let setup = DaemonSetup::on(&books.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN);
+    let setup = setup.env("QUOTABELL__CHECK__TIMEOUT", "5s");
+    let mut daemon = setup.env("QUOTABELL_CONFIG", file.to_str().expect("a path")).start().await;
+    daemon.becomes_ready().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    (daemon, api)
+}
+
+fn write_soft(file: &std::path::Path, org: &str) {
+    let plan = |name: &str, limit: u64, refuse_at: &str| {
+        format!("[plans.{name}]\nlimits = {{ requests = \"{limit}/day\" }}\nrefuse_at = {refuse_at}\n")
+    };
+    let plans = plan("org", 100, org) + &plan("team", 50, "\"never\"") + &plan("key", 40, "100");
+    let levels =
+        "default_plan = \"org\"\n[subjects]\nseparator = \"/\"\ndefault_plans = [\"org\", \"team\", \"key\"]\n";
+    std::fs::write(file, format!("{levels}{plans}")).expect("written");
+}
+
+/// Each level refuses at its own share: an overrun that the contract allows must pass, on every way to ask, and not one
+/// unit more; a reload changes it at once.
+#[tokio::test]
+async fn soft_limits_let_an_overrun_through_and_no_unit_more() {
+    let (books, folder) = (Outbox::start(), tempfile::tempdir().expect("a folder"));
+    let file = folder.path().join("quotabell.toml");
+    let (mut daemon, api) = soft(&books, &file, "120").await;
+    for (subject, units) in [("acme/a", "60"), ("acme/b/k", "35")] {
+        let _: String = books.run("XADD", &["usage", "*", "subject", subject, "units", units]).await;
+    }
+    eventually("they are counted", || async { (committed(&books, "acme").await == 95).then_some(()) }).await;
+    let check = async |subject: &str, units: u64| api.post(PATH, &json!({"subject": subject, "units": units})).await;
+    let authorize = async |subject: &str, units: u64| {
+        let (path, units) = ("/v1/authorize", units.to_string());
+        api.send("GET", path, &[("x-quota-subject", subject), ("x-quota-units", &units)], "").await
+    };
+    let command = |subject: &str, units: u64| {
+        let line = ["check", subject, "--units", &units.to_string()].map(str::to_owned);
+        let run = quotabell(line.iter().map(String::as_str)).redis(&books.server.url());
+        run.env("QUOTABELL_CONFIG", &file).run()
+    };
+    // The team has used 60 of 50, the organization 95 of 100: 120 % of it are 120.
+    let allowed = check("acme/a", 25).await;
+    assert_eq!(allowed.status, 200, "{}", allowed.text);
+    let limits = allowed.json()["limits"].clone();
+    assert_eq!((&limits[0]["used"], &limits[0]["limit"], &limits[0]["remaining"]), (&json!(60), &json!(50), &json!(0)));
+    let headers = |answer: &Answer| {
+        let (limit, policy) = (answer.header("ratelimit").expect("it"), answer.header("ratelimit-policy").expect("it"));
+        [parameter(limit, "day", "r"), parameter(limit, "1/day", "r"), parameter(policy, "1/day", "q")]
+    };
+    assert_eq!(headers(&allowed), [0, 5, 100]);
+    let asked = authorize("acme/a", 25).await;
+    assert_eq!((asked.status, headers(&asked)), (200, [0, 5, 100]));
+    assert_eq!(command("acme/a", 25).code, 0);
+    let refused = check("acme/a", 26).await;
+    refused.expect_problem(429, "acme/a may not use 26 of requests now, by the limit of acme (1/day)");
+    assert_eq!(headers(&refused), [0, 5, 100]);
+    authorize("acme/a", 26).await.expect_problem(429, "by the limit of acme (1/day)");
+    let refused = command("acme/a", 26);
+    assert!(refused.code == 1 && refused.stderr.contains("by the limit of acme"), "{}", refused.told());
+    // A key of the same organization is refused at its own limit.
+    assert_eq!(check("acme/b/k", 5).await.status, 200);
+    check("acme/b/k", 6).await.expect_problem(429, "acme/b/k may not use 6 of requests now (day)");
+
+    // Granted units are part of the limit whose share decides: 120 % of 150 are 180.
+    let granted = api.post("/v1/subjects/acme/grants", &json!({"units": 50, "window": "day"})).await;
+    assert_eq!(granted.status, 201, "{}", granted.text);
+    eventually("the grant is known", || async { (check("acme/a", 85).await.status == 200).then_some(()) }).await;
+    check("acme/a", 86).await.expect_problem(429, "(1/day)");
+    assert_eq!((command("acme/a", 85).code, command("acme/a", 86).code), (0, 1));
+
+    // Nothing is prepaid: "never" refuses.
+    assert_eq!(api.put("/v1/subjects/free%2Fteam", &json!({"limits": {"requests": "0/total"}})).await.status, 200);
+    eventually("the limit is known", || async { (check("free/team", 1).await.status == 429).then_some(()) }).await;
+    check("free/team", 1).await.expect_problem(429, "(total)");
+    assert_eq!(command("free/team", 1).code, 1);
+
+    write_soft(&file, "150");
+    daemon.signal(Signal::SIGHUP);
+    daemon.says("plans were read again and are in effect").await;
+    // 150 % of 150 are 225.
+    assert_eq!((check("acme/a", 130).await.status, check("acme/a", 131).await.status), (200, 429));
+    write_soft(&file, "\"never\"");
+    let before = daemon.lines();
+    daemon.signal(Signal::SIGHUP);
+    daemon.says_again("plans were read again and are in effect", before).await;
+    assert_eq!(check("acme/a", 9_000_000).await.status, 200);
+    check("acme/b/k", 6).await.expect_problem(429, "(day)");
     daemon.drain().await;
 }

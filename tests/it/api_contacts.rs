@@ -380,6 +380,10 @@ async fn a_contact_is_enabled_and_told_what_to_hear() {
         .await
         .expect_problem(400, "metrics: invalid type: string \"requests\", expected a list");
     put(json!({"threshold": [80]})).await.expect_problem(400, "threshold");
+    put(json!({"subtree": true})).await.expect_problem(400, "subtree has no meaning: without subjects.separator");
+    let below = json!({"channel": "email", "address": "c@b.test", "subtree": true});
+    let added = caller.post("/v1/subjects/alice/contacts", &below).await;
+    added.expect_problem(400, "subtree has no meaning: without subjects.separator");
     for missing in ["/v1/subjects/alice/contacts/x/enable", "/v1/subjects/bob/contacts/m/enable"] {
         assert_eq!(api.caller.send("POST", missing, &[], "").await.status, 404, "{missing}");
     }

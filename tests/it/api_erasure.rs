@@ -627,6 +627,37 @@ async fn a_branch_is_erased_with_what_no_list_of_children_names() {
     daemon.drain().await;
 }
 
+/// Grants of a key that was never used are in no list of children: an erasure must find them and the times of their
+/// expiries, in each level of the branch, and leave those of others.
+#[tokio::test]
+async fn a_branch_is_erased_with_the_grants_below_it() {
+    let usage = RecordedUsage::start();
+    let levels = ["acme", "acme/search", "acme/search/key-7", "acme-2"];
+    for level in levels {
+        usage.set(level, &[("limit:requests", "0/total")]).await;
+    }
+    let (daemon, api) = with_token(paths(DaemonSetup::on(&usage.server.url()))).await;
+    for level in levels {
+        let path = format!("/v1/subjects/{}/grants", level.replace('/', "%2F"));
+        for id in ["one", "two"] {
+            let grant = json!({"units": 5, "id": id, "expires_at": "2100-01-01T00:00:00Z", "note": "for acme"});
+            assert_eq!(api.post(&path, &grant).await.status, 201, "{level}");
+        }
+    }
+    // Its settings are gone, so that only its grants name it.
+    let () = usage.client.query(redis::cmd("DEL").arg("quota_subject:acme/search/key-7")).await.expect("deleted");
+    let told = remove(&usage, "acme", "1").told();
+    assert!(told.contains("6 grants"), "{told}");
+    let after = stored(&usage.client).await;
+    assert!(!after.replace("acme-2", "").replace("for acme", "").contains("acme"), "{after}");
+    let due: Vec<String> =
+        usage.client.query(redis::cmd("ZRANGE").arg(usage.keys.grants_due()).arg(0).arg(-1)).await.expect("read");
+    assert_eq!(due, ["acme-2"]);
+    let left = api.get("/v1/subjects/acme-2/grants").await.json()["grants"].as_array().map(Vec::len);
+    assert_eq!(left, Some(2));
+    daemon.drain().await;
+}
+
 /// Refused events, alerts and digests are read once for a branch, not once for each of its subjects.
 #[tokio::test]
 async fn a_large_branch_costs_no_pass_over_the_streams_for_each_subject() {

@@ -17,6 +17,7 @@ use quotabell::channels::{
 };
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
+use quotabell::types::alert::LargestChild;
 use quotabell::types::{
     Alert, Channel, ContactId, DailyDigest, DeadDelivery, DeliveryId, DisableReason, DisabledNotice, DisabledState,
     OutcomeClass, Percent, Secret, Subject, Threshold, UnixMs, Window,
@@ -168,11 +169,24 @@ fn every_body_is_written_as_before() {
     insta::assert_snapshot!("every_body", bodies);
 }
 
+/// A channel that hears of an organization asks which team it was: every format names the largest ones, as names only.
+#[test]
+fn chats_name_the_largest_children() {
+    let mut bodies = Table::default();
+    let child = |name: &str, used| LargestChild::new(subject(name), used, 4_000);
+    let largest = vec![child("acme/search", 2_000), child("acme/<@all> & *chat*", 1_500), child("acme/Ngọc", 499)];
+    for format in MessageFormat::BUILT_IN {
+        let named = Alert { largest: largest.clone(), ..alert("acme", 80) };
+        bodies.add(&format, body(&format, &named, AlertPurpose::Alert));
+    }
+    insta::assert_snapshot!("children", bodies);
+}
+
 /// "of 600 requests" would be read as a daily limit.
 #[test]
 fn sentences_name_the_window() {
     let mut read = Table::default();
-    for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
+    for limit in ["600/hour", "5000/day", "100/week", "100000/month", "300000/quarter", "1000000/year"] {
         let sample = Sample { limit: limit.parse().expect("a limit"), ..Sample::example() };
         for percent in [80, 100, 120] {
             let alert = sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT);
@@ -182,7 +196,7 @@ fn sentences_name_the_window() {
         }
     }
     for threshold in ["used:100", "remaining:50", "used:5000"] {
-        for limit in ["5000/day", "100000/total"] {
+        for limit in ["5000/day", "300000/quarter", "1000000/year", "100000/total"] {
             let sample = Sample { limit: limit.parse().expect("a limit"), ..Sample::example() };
             let threshold: Threshold = threshold.parse().expect("legal");
             let card = body(&MessageFormat::Teams, &sample.alert(threshold, SAMPLE_AT), AlertPurpose::Alert);

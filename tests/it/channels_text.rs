@@ -9,6 +9,7 @@ use quotabell::channels::webhook::payload;
 use quotabell::channels::{AlertPurpose, ChannelSettings, Content, DnsConfig, PreviewRequest, Sample, preview};
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
+use quotabell::types::alert::LargestChild;
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
     Alert, BillingDay, GrantNotice, Locale, Metric, Percent, Subject, Threshold, UnixMs, Window, WindowLimit,
@@ -185,6 +186,31 @@ fn thresholds_in_units_read_well_in_both_languages() {
         read.add(format!("{name}: webhook"), standard_body(&alert, AlertPurpose::Alert));
     }
     insta::assert_snapshot!("units", read);
+}
+
+/// An organization that runs low looks for the team that used most: mails name it in both languages, and a name from
+/// outside is only a name.
+#[test]
+fn mails_name_the_largest_children() {
+    let (templates, locale) = (Templates::embedded(), Locale::parse("vi").expect("a tag"));
+    let child = |name: &str, used| LargestChild::new(Subject::parse(name.as_bytes()).expect("legal"), used, 19_040);
+    let largest = vec![child("acme/search", 9_000), child("acme/<b>chat</b>", 7_000), child("acme/đội-3", 3_039)];
+    let acme = Subject::parse(b"acme").expect("legal");
+    let alert = Alert { subject: acme, used: 19_040, largest, ..in_units("remaining:1000", "total") };
+    let mut read = Table::default();
+    for (language, locale) in [("en", None), ("vi", Some(&locale))] {
+        let mail = templates.render(&alert, AlertPurpose::Alert, locale).expect("renders");
+        read.add(format!("{language}: subject"), &mail.subject_line);
+        read.add(format!("{language}: text"), &mail.text);
+        let rows = mail.html.lines().filter(|line| line.contains("search (47%)"));
+        read.add(format!("{language}: html, in part"), rows.map(str::trim).collect::<Vec<_>>().join("\n"));
+        assert!(mail.html.contains("&lt;b&gt;chat") && !mail.html.contains("<b>chat"), "{}", mail.html);
+        let none = Alert { largest: Vec::new(), ..alert.clone() };
+        let without = templates.render(&none, AlertPurpose::Alert, locale).expect("renders");
+        assert!(!without.text.contains("Most by") && !without.text.contains("Lớn nhất"), "{}", without.text);
+    }
+    read.add("webhook", standard_body(&alert, AlertPurpose::Alert));
+    insta::assert_snapshot!("children", read);
 }
 
 /// A customer in Vietnam reads numbers, dates and states in the local form; and an email must not describe one alert

@@ -296,3 +296,25 @@ fn options_that_do_not_fit_are_refused() {
     let broken = add("template:ops");
     assert!(broken.code == 78 && broken.stderr.contains("ops.json, gives no JSON"), "{}", broken.told());
 }
+
+/// Without levels nobody is below: a contact that waits for alerts of its branch would wait for ever.
+#[test]
+fn a_contact_that_hears_its_branch_needs_levels() {
+    let server = RedisServer::start();
+    let add = |separator: &str, subject: &str| {
+        let words = ["contact", "add", subject, "--email", "a@b.test", "--subtree"];
+        quotabell(words).redis(&server.url()).env("QUOTABELL__SUBJECTS__SEPARATOR", separator).run()
+    };
+    for (separator, subject, why) in [
+        ("", "alice", "error: subtree has no meaning: without subjects.separator, subjects have no levels"),
+        ("/", "a/b/c/d", "error: subtree has no meaning: a subject of 4 levels has none below it"),
+        ("/", "alice/", "error: subject has an empty part"),
+    ] {
+        let refused = add(separator, subject);
+        assert!(refused.code == 1 && refused.stderr.starts_with(why), "{}", refused.told());
+        assert!(refused.stderr.contains("hint: subjects.separator decides how ids are divided"), "{}", refused.told());
+    }
+    assert_eq!(stored(&server), None);
+    add("/", "alice").expect_done();
+    assert!(stored(&server).is_some_and(|stored| stored.contains(r#""subtree":true"#)));
+}

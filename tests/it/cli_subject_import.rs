@@ -159,6 +159,32 @@ fn thresholds_and_metrics_of_contacts_are_imported() {
     assert_eq!(heard("dave"), ["null [\"requests\",\"tokens\"]"]);
 }
 
+/// A line that can't be imported is told by a dry run too: somebody relies on it before the file is used.
+#[test]
+fn paths_and_contacts_of_branches_are_checked_also_by_a_dry_run() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let csv = "subject,plan,email,email_subtree\nacme,free,a@b.test,true\nacme//x,free,,\na/b/c/d/e,free,,\n\
+        a/b/c/d,free,a@b.test,true\nb/c,,b@b.test,false\n";
+    let told = |separator: &str, options: &[&str]| {
+        import(&server, folder.path(), csv, options).env("QUOTABELL__SUBJECTS__SEPARATOR", separator).run()
+    };
+    let deep = "line 5: subject a/b/c/d: subtree has no meaning: a subject of 4 levels has none below it";
+    let paths =
+        ["line 3: subject acme//x: subject has an empty part", "line 4: subject a/b/c/d/e: subject has 5 levels", deep];
+    let flat = "subtree has no meaning: without subjects.separator, subjects have no levels";
+    let flat = [format!("line 2: subject acme: {flat}"), format!("line 5: subject a/b/c/d: {flat}")];
+    for options in [&["--dry-run"][..], &[]] {
+        let done = if options.is_empty() { "imported" } else { "would import" };
+        let run = told("/", options);
+        assert!(run.code == 1 && run.stderr.contains(&format!("{done} 2 lines")), "{}", run.told());
+        assert!(paths.iter().all(|why| run.stderr.contains(why)), "{}", run.told());
+        let run = told("", options);
+        assert!(run.code == 1 && run.stderr.contains(&format!("{done} 3 lines")), "{}", run.told());
+        assert!(flat.iter().all(|why| run.stderr.contains(why.as_str())), "{}", run.told());
+    }
+}
+
 /// Each alert goes to each contact: a file with thousands by mistake must be refused, as must additions beyond the
 /// maximum.
 #[test]

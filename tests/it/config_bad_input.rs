@@ -173,6 +173,16 @@ wrong_files! {
     a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
     /// A share below the limit would refuse what the limit allows.
     a_share_below_the_limit_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrefuse_at = 90\n";
+    /// Levels beyond the fourth have no events.
+    plans_of_more_levels_than_there_are_are_an_error: "[plans.org]\nlimits = { requests = 1 }\n\n[subjects]\nseparator = \"/\"\ndefault_plans = [\"org\", \"org\", \"org\", \"org\", \"org\"]\n";
+    /// Nobody would have the plan of the second level.
+    plans_of_levels_without_a_separator_are_an_error: "[plans.org]\nlimits = { requests = 1 }\n\n[subjects]\ndefault_plans = [\"org\"]\n";
+    /// A level without limits, although one was meant.
+    an_unknown_plan_of_a_level_is_an_error: "[plans.org]\nlimits = { requests = 1 }\n\n[subjects]\nseparator = \"/\"\ndefault_plans = [\n  \"org\",\n  \"team\",\n]\n";
+    /// Parts are divided by one character.
+    a_separator_of_two_characters_is_an_error: "[subjects]\nseparator = \"::\"\n";
+    /// A letter would divide names at surprising places.
+    a_letter_is_no_separator: "[subjects]\nseparator = \"x\"\n";
     /// A number without a window.
     a_rate_without_a_window_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrate = { requests = 60 }\n";
     /// A window that nobody waits for.
@@ -359,6 +369,10 @@ wrong_variables! {
     a_variable_without_its_second_separator_is_an_error: "QUOTABELL__EMAIL_FROM", "a@b.test";
     /// A metric with a dot has no variable of its own.
     a_variable_of_a_metric_with_a_dot_is_an_error: "QUOTABELL__PLANS__FREE__LIMITS__TOKENS.IN", "5";
+    /// A slash that a shell has doubled.
+    a_variable_with_two_separators_is_an_error: "QUOTABELL__SUBJECTS__SEPARATOR", "//";
+    /// Names with commas, which is what most people write first.
+    a_variable_with_a_list_of_plans_is_json: "QUOTABELL__SUBJECTS__DEFAULT_PLANS", "org,team";
     /// A cluster.
     a_variable_with_a_list_of_urls_is_not_supported_yet: "QUOTABELL__REDIS__URL", "[\"redis://a\"]";
 }

@@ -6,6 +6,7 @@ use quotabell::types::{Branch, GrantNotice, Keys, Separator, UnixMs};
 use serde_json::{Value, json};
 
 use crate::e2e_migrate::{counted, migrate};
+use crate::support::api::Caller;
 use crate::support::binary::quotabell;
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::{WAIT_MAX, eventually};
@@ -16,6 +17,7 @@ use crate::support::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
 
+const TOKEN: &str = "a-token-for-one-test-0123456789";
 const DAY_MS: i64 = 86_400_000;
 /// Later than any test runs.
 const LATER: UnixMs = RESETS_AT;
@@ -166,6 +168,50 @@ async fn a_notice_reaches_receiver_mailbox_and_operator_once() {
     setting.settled(daemon).await;
     assert!(setting.receiver.try_next().is_none() && mailbox.try_next().is_none());
     assert_eq!(setting.outbox.totals().await.delivered, 5);
+}
+
+/// From the invoice to the mailbox: a plan with `grant_notice`, one call that adds units, and the contact of the level
+/// above hears once that they expire. A grant that does not expire tells nobody.
+#[tokio::test]
+async fn a_grant_that_is_added_by_a_call_is_told_before_it_expires() {
+    let mut setting = NoticeSetting::found().await;
+    setting.set_contacts("acme", json!([setting.hook("billing")])).await;
+    setting.hset("acme/search", "limit:requests", "50/day 0/total").await;
+    let plan = r#"{"free":{"limits":{"requests":100},"grant_notice":"7d"}}"#;
+    let setup = setting.setup.clone().env("QUOTABELL__PLANS", plan).env("QUOTABELL__HTTP__TOKEN", TOKEN);
+    let setup = setup.env("QUOTABELL__SUBJECTS__DEFAULT_PLANS", r#"["free","free"]"#);
+    let mut daemon = setup.start().await;
+    daemon.becomes_ready().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    let expires = setting.outbox.totals().await.now.plus(3 * DAY_MS);
+    let expires_at = expires.to_string();
+    for (status, grant) in [
+        (201, json!({"units": 100, "id": "invoice-17", "expires_at": expires_at, "note": "spring"})),
+        (200, json!({"units": 100, "id": "invoice-17", "expires_at": expires_at, "note": "spring"})),
+        (201, json!({"units": 10, "id": "for-ever"})),
+        (201, json!({"units": 10, "id": "today", "window": "day"})),
+    ] {
+        let added = api.post("/v1/subjects/acme%2Fsearch/grants", &grant).await;
+        assert_eq!(added.status, status, "{}", added.text);
+    }
+    let event = ["usage", "*", "subject", "acme/search", "units", "30"];
+    let _: String = setting.outbox.run("XADD", &event).await;
+
+    let (path, Verified { id, body }) = next_request(&mut setting.receiver).await;
+    assert!(path == "/billing" && !id.is_empty(), "{path} {id}");
+    assert_eq!(body["type"], "quota.grant_expires");
+    let data = &body["data"];
+    assert_eq!(
+        (&data["subject"], &data["window"], &data["limit"]),
+        (&json!("acme/search"), &json!("total"), &json!(110))
+    );
+    assert_eq!((&data["grant"]["id"], &data["grant"]["note"]), (&json!("invoice-17"), &json!("spring")));
+    assert_eq!(data["grant"]["expires_at"].as_str().expect("text").parse(), Ok(expires));
+    // A slow machine tells it before the usage is counted.
+    let left = data["grant"]["remaining"].as_u64().expect("a number");
+    assert_eq!(left + data["used"].as_u64().expect("a number"), 100, "{data}");
+    setting.settled(daemon).await;
+    assert_eq!(setting.heard(), Vec::<String>::new());
 }
 
 fn berlin() -> quotabell::zones::Zone {

@@ -1,5 +1,5 @@
 //! Prepaid units on the real binary: what the API and the commands say, what a check decides, what bad input gets, and
-//! what an erasure and a migration do with grants.
+//! what an erasure does with grants. `e2e_migrate` moves some.
 
 use crate::support::api::{Answer, Caller};
 use crate::support::binary::{Finished, quotabell};
@@ -7,6 +7,7 @@ use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::outbox::Outbox;
 use crate::support::redis_server::RedisServer;
+use quotabell::types::UnixMs;
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-of-enough-bytes";
@@ -123,6 +124,29 @@ async fn a_prepaid_balance_is_topped_up_checked_and_revoked() {
     let left: Vec<String> = provider.outbox.run("KEYS", "*grants*").await;
     assert_eq!(left, [""; 0]);
     drop(provider.daemon);
+}
+
+/// A gateway must not let through for long what nobody has paid for any more: a check sees an expiry within a second,
+/// although no event wakes the daemon, and never before it.
+#[tokio::test]
+async fn a_check_sees_an_expiry_within_a_second() {
+    let provider = Provider::start().await;
+    let now = async || {
+        let (s, us): (i64, i64) = provider.outbox.run("TIME", &[] as &[&str]).await;
+        s * 1000 + us / 1000
+    };
+    let expires = now().await + 2_000;
+    let expires_at = UnixMs(expires).to_string();
+    let added = provider.grant("acme", json!({"units": 10, "id": "short", "expires_at": expires_at})).await;
+    assert_eq!(added.status, 201, "{}", added.text);
+    provider.check("acme", 10, 200).await;
+    let refused = provider.check("acme", 10, 429).await;
+    let seen = now().await;
+    assert_eq!(refused["violated-policies"], json!(["total"]));
+    // A second, and what a busy machine needs.
+    assert!((expires..expires + 4_000).contains(&seen), "seen {} ms after the expiry", seen - expires);
+    let listed = provider.api.get("/v1/subjects/acme/grants").await.json()["grants"][0].clone();
+    assert_eq!((&listed["status"], &listed["remaining"]), (&json!("expired"), &json!(0)));
 }
 
 /// A call whose answer was lost is repeated, perhaps by another node at the same moment.

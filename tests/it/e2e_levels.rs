@@ -114,6 +114,104 @@ async fn each_level_tells_its_own_contacts() {
     daemon.drain().await;
 }
 
+/// The whole promise to a provider: one event for a key, three people who hear of their own limits, a balance that is
+/// topped up and runs low again, and a check that says whose limit it was. Nobody hears anything else.
+#[tokio::test]
+async fn an_organization_with_a_balance_hears_when_it_runs_low_and_again_after_a_top_up() {
+    let mut tree = Tree::plant().await;
+    for line in [
+        "subject set acme --limit requests=0/total --threshold remaining:20",
+        "subject set acme/search --limit requests=300 --threshold 80",
+        "subject set acme/search/key-7 --limit requests=250 --threshold 80",
+    ] {
+        tree.run(line).expect_done();
+    }
+    tree.add_webhook("acme", "billing", "");
+    tree.add_webhook("acme/search", "team", "");
+    tree.add_webhook("acme/search/key-7", "owner", "");
+    let mut daemon = tree.setup.start().await;
+    daemon.becomes_ready().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    let check = async |units: u64| {
+        let question = json!({"subject": "acme/search/key-7", "units": units});
+        eventually("the counts are committed", || async {
+            let answer = api.post("/v1/check", &question).await;
+            (answer.json()["limits"][2]["subject"] == "acme").then_some(answer)
+        })
+        .await
+    };
+    let top_up = async |units: u64, id: &str| {
+        let granted = api.post("/v1/subjects/acme/grants", &json!({"units": units, "id": id})).await;
+        assert_eq!(granted.status, 201, "{}", granted.text);
+    };
+    top_up(325, "invoice-1").await;
+    eventually("the balance admits", || async { (check(1).await.status == 200).then_some(()) }).await;
+    let key = "acme/search/key-7";
+    tree.add("acme/search/key-8", 20).await;
+    tree.add(key, 199).await;
+    tree.add(key, 1).await;
+    let [(path, data)] = <[_; 1]>::try_from(tree.received(1).await).expect("one");
+    assert_eq!((path.as_str(), &data["subject"], &data["used"]), ("/owner", &json!(key), &json!(200)));
+    assert_eq!(data["threshold"], json!({"kind": "percent", "percent": 80}));
+
+    tree.add(key, 20).await;
+    let [(path, data)] = <[_; 1]>::try_from(tree.received(1).await).expect("one");
+    assert_eq!((path.as_str(), &data["subject"], &data["used"]), ("/team", &json!("acme/search"), &json!(240)));
+    let largest = json!([
+        {"subject": key, "used": 220, "percent": 91.6},
+        {"subject": "acme/search/key-8", "used": 20, "percent": 8.3},
+    ]);
+    assert_eq!(data["largest"], largest);
+
+    tree.add("acme/chat", 60).await;
+    tree.add(key, 5).await;
+    let [(path, data)] = <[_; 1]>::try_from(tree.received(1).await).expect("one");
+    assert_eq!((path.as_str(), &data["subject"], &data["window"]), ("/billing", &json!("acme"), &json!("total")));
+    assert_eq!(data["threshold"], json!({"kind": "remaining", "units": 20}));
+    assert_eq!((&data["used"], &data["limit"], &data["resets_at"]), (&json!(305), &json!(325), &json!(null)));
+    let largest = json!([
+        {"subject": "acme/search", "used": 245, "percent": 80.3},
+        {"subject": "acme/chat", "used": 60, "percent": 19.6},
+    ]);
+    assert_eq!(data["largest"], largest);
+
+    // The key and the team have room for both requests, the organization for one of them.
+    assert_eq!(check(20).await.status, 200);
+    let refused = check(21).await;
+    refused.expect_problem(429, "by the limit of acme (1/total)");
+    assert_eq!(refused.json()["violated-policies"], json!(["1/total"]));
+
+    top_up(30, "invoice-2").await;
+    eventually("the top-up admits it", || async { (check(21).await.status == 200).then_some(()) }).await;
+    tree.add(key, 20).await;
+    // The worker hears of the top-up within a second; events of another key go on meanwhile.
+    let request = eventually("the balance runs low again", || {
+        let again = tree.receiver.try_next();
+        let outbox = &tree.outbox;
+        async move {
+            if again.is_none() {
+                let event = ["usage", "*", "subject", "acme/search/key-8"];
+                let _: String = outbox.run("XADD", &event).await;
+            }
+            again
+        }
+    })
+    .await;
+    let data = verify(&request, &secret(7)).body["data"].clone();
+    assert_eq!((request.uri.path(), &data["subject"]), ("/billing", &json!("acme")));
+    assert_eq!((&data["threshold"]["units"], &data["limit"]), (&json!(20), &json!(355)));
+    assert!(data["used"].as_u64().is_some_and(|used| used >= 335), "{data}");
+
+    eventually("all is settled", || async {
+        let totals = tree.outbox.totals().await;
+        (totals.pending == 0 && totals.outbox == 0).then_some(())
+    })
+    .await;
+    daemon.drain().await;
+    assert!(tree.receiver.try_next().is_none(), "nobody hears anything else");
+    assert_eq!(tree.outbox.totals().await.delivered, 4);
+}
+
 /// A contact that is added above is found by alerts that wait below.
 #[tokio::test]
 async fn alerts_below_wait_for_a_contact_above() {
@@ -183,6 +281,7 @@ async fn a_branch_is_checked_shown_and_erased() {
     let top = tree.run("top --under acme").expect_done();
     assert!(top.contains("acme/search/key-7") && top.contains("acme/chat") && !top.contains("other"), "{top}");
     assert_eq!(api.get("/v1/top?under=acme%2Fsearch").await.json()["subjects"].as_array().map(Vec::len), Some(1));
+    api.get("/v1/top?under=acme%2F%2Fx").await.expect_problem(400, "under: subject has an empty part");
     let checked = tree.run("check acme/search/key-7 --units 50");
     assert!(checked.code == 1 && checked.stderr.contains("by the limit of acme"), "{}", checked.told());
     let emitted = tree.run("emit --subject acme//x");

@@ -1,5 +1,6 @@
 //! Moves all stored data to another deployment, like a team that has outgrown its Redis.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use quotabell::ledger::daily_usage;
@@ -7,10 +8,13 @@ use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::outbox::{pause, read_pause, resume, totals};
 use quotabell::redis_client::{Partition, RedisClient};
 use quotabell::types::keys::bucket;
-use quotabell::types::{AlertKey, Day, Metric, Subject};
+use quotabell::types::timestamp::Rfc3339;
+use quotabell::types::{AlertKey, Day, Metric, Subject, UnixMs};
+use serde_json::json;
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::eventually::eventually;
+use crate::support::grants::{Grant, give, prepaid};
 use crate::support::outbox::Outbox;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
@@ -399,5 +403,118 @@ async fn an_event_with_too_many_fields_moves_as_the_refused_event_that_it_is() {
     let refused: Vec<(String, Vec<String>)> =
         client.query(redis::cmd("XRANGE").arg(keys.refused()).arg(&["-", "+"])).await.expect("entries");
     assert_eq!(refused[0].1[3], "too_many_fields", "{refused:?}");
+    daemon.drain().await;
+}
+
+/// The grants, the time of the next expiry and the children of a subject, as its partition stores them.
+async fn branch_of(streams: &Streams, subject: &str) -> (BTreeMap<String, String>, Option<f64>, Vec<(String, f64)>) {
+    let of: Subject = subject.parse().expect("legal");
+    let Partition { client, keys } = streams.partitions.partition_of(&of);
+    let grants = client.query(redis::cmd("HGETALL").arg(keys.grants(&of))).await.expect("grants");
+    let due = client.query(redis::cmd("ZSCORE").arg(keys.grants_due()).arg(subject)).await.expect("a time");
+    let children = redis::cmd("ZRANGE")
+        .arg(format!("{}{subject}", keys.children_prefix()))
+        .arg(&["0", "-1", "WITHSCORES"])
+        .to_owned();
+    (grants, due, client.query(&children).await.expect("children"))
+}
+
+/// A tree belongs to the partition of its first part: the units that its team paid for, the time at which they expire,
+/// and the lists of its children must be found there, or money is lost and an expiry never happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trees_with_their_grants_move_to_more_partitions() {
+    const EVENTS: u64 = 8 * 4 * 15;
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let mut source = Streams::of_trees(&old.url(), 1).await;
+    let with_total = redis::cmd("HSET").arg(&["quota_subject:o3/t1", "limit:requests", "40/day 0/total"]).to_owned();
+    let _: u64 = source.partitions.first().client.query(&with_total).await.expect("set");
+    let daemon = source.daemon().start().await;
+    source.send((0..EVENTS).map(|n| format!("o{}/t{}/k{}", n % 8, n / 8 % 2, n / 16 % 2))).await;
+    source.agree().await;
+    daemon.drain().await;
+    // The first one is over, but no daemon was there to end it: it has paid for the 30 units of the team.
+    let until = |at| Some(Rfc3339(UnixMs(at)));
+    let over = Grant { expires_at: until(1_700_000_000_000), ..prepaid("over", 100) };
+    give(source.partitions.first(), "o3/t1", [over, prepaid("kept", 5)]).await;
+    let later = Grant { expires_at: until(4_102_444_800_000), ..prepaid("later", 7) };
+    give(source.partitions.first(), "o5/t0/k1", [later]).await;
+    let branches = ["o3", "o3/t1", "o5", "o5/t0", "o5/t0/k1", "o7", "o7/t1"];
+    let mut before = Vec::new();
+    for branch in branches {
+        before.push(branch_of(&source, branch).await);
+    }
+    assert_eq!((before[1].0.contains_key("grant:over"), before[1].1), (true, Some(1_700_000_000_000.0)));
+    assert_eq!(before[0].2.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["o3/t0", "o3/t1"]);
+
+    let move_it = quotabell(["migrate", "--from", &old.url(), "--to", &new.url(), "--partitions", "4"]);
+    let moved = move_it.env("QUOTABELL__SUBJECTS__SEPARATOR", "/").run();
+    assert!(moved.code == 0 && !moved.stderr.contains("warning"), "{}", moved.told());
+    let mut target = source.moved_to(&new.url(), 4).await;
+    for (branch, before) in branches.into_iter().zip(before) {
+        assert_eq!(branch_of(&target, branch).await, before, "{branch}");
+    }
+    is_balanced(&target).await;
+
+    // The team has 5 units left of 35: 80 % is reached, although nothing was used since.
+    target.expect_judged_alert();
+    let daemon = target.daemon().start().await;
+    target.agree().await;
+    let run = |line: &str| {
+        let command = quotabell(line.split(' ')).redis(&new.url()).env("QUOTABELL__STREAM__PARTITIONS", "4");
+        let command = command.env("QUOTABELL__SUBJECTS__SEPARATOR", "/");
+        command.env("QUOTABELL__PLANS__FREE__LIMITS", format!(r#"{{"requests":{LIMIT}}}"#)).run()
+    };
+    let grants = run("grant list o3/t1 --json").expect_json();
+    let states: Vec<_> = grants.iter().map(|grant| [&grant["id"], &grant["status"], &grant["spent"]]).collect();
+    assert_eq!(json!(states), json!([["kept", "active", 0], ["over", "expired", 30]]));
+    let alerts = run("alerts --subject o3/t1 --json").expect_json();
+    let of_total: Vec<_> = alerts.iter().filter(|alert| alert["window"] == "total").collect();
+    assert_eq!(of_total.len(), 1, "{alerts:?}");
+    assert_eq!((&of_total[0]["threshold_percent"], &of_total[0]["limit"]), (&json!(80), &json!(35)));
+    let refused = run("check o3/t1/k0 --units 6");
+    assert!(refused.code == 1 && refused.stderr.contains("by the limit of o3 and of o3/t1\n"), "{}", refused.told());
+    let refused = run("check o3/t1/k0 --units 5");
+    assert!(refused.code == 1 && refused.stderr.contains("by the limit of o3\n"), "{}", refused.told());
+    target.send((0..EVENTS).map(|n| format!("o{}/t2/k{}", n % 8, n / 8 % 2))).await;
+    target.agree().await;
+    let children = run("usage o3 --children --json").expect_json();
+    let names: Vec<_> = children[0]["children"].as_array().expect("a list").iter().map(|one| &one["subject"]).collect();
+    assert_eq!(names, [&json!("o3/t2"), &json!("o3/t0"), &json!("o3/t1")]);
+    daemon.drain().await;
+    is_balanced(&target).await;
+}
+
+/// Ids get another meaning if the separator changes: who moves a deployment, and who starts it, must be told which
+/// subjects that concerns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_separator_is_told_by_a_migration_and_at_the_start() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let source = counted(&old, 1, SUBJECTS).await;
+    for subject in ["acme/a", "acme//b", "a/b/c/d/e", "plain"] {
+        let set = redis::cmd("HSET").arg(format!("quota_subject:{subject}")).arg(&["plan", "free"]).to_owned();
+        let _: u64 = source.partitions.first().client.query(&set).await.expect("set");
+    }
+    let told = "subjects.separator is \"/\", and was \"\" at the last commit: 3 subjects with settings contain it \
+                (a/b/c/d/e, acme//b, acme/a) and will be levels of a tree";
+    let broken = "; events of 2 of them are refused, because a part is empty or the levels are too many";
+    let move_it = quotabell(["migrate", "--from", &old.url(), "--to", &new.url(), "--partitions", "2"]);
+    let moved = move_it.env("QUOTABELL__SUBJECTS__SEPARATOR", "/").run();
+    assert!(moved.code == 0 && moved.stderr.contains(&format!("warning: {told}{broken}\n")), "{}", moved.told());
+
+    let target = source.moved_to(&new.url(), 2).await;
+    let mut daemon = target.daemon().env("QUOTABELL__SUBJECTS__SEPARATOR", "/").start().await;
+    daemon
+        .says(&format!("{told}; those subjects may belong to another partition, where they begin at zero{broken}"))
+        .await;
+    target.agree().await;
+    daemon.drain().await;
+    // Back again, after a commit with the separator.
+    let mut streams = target.clone();
+    streams.send(events(SUBJECTS)).await;
+    let daemon = target.daemon().env("QUOTABELL__SUBJECTS__SEPARATOR", "/").start().await;
+    streams.agree().await;
+    daemon.drain().await;
+    let mut daemon = target.daemon().start().await;
+    daemon.says("subjects.separator is \"\", and was \"/\" at the last commit: subjects have no levels any more").await;
     daemon.drain().await;
 }

@@ -177,6 +177,64 @@ async fn commands_and_metrics_are_about_every_partition() {
     daemon.drain().await;
 }
 
+/// A producer that hashes a whole path appends to a wrong stream: it must be told the stream of the tree, commands must
+/// choose that stream, and rankings must find a branch wherever it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_and_refusals_know_the_partition_of_a_tree() {
+    let server = RedisServer::start();
+    let mut streams = Streams::of_trees(&server.url(), 4).await;
+    let daemon = streams.daemon().start().await;
+    let command = |arguments: &[&str]| {
+        let run = quotabell(arguments.iter().copied()).redis(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", "4");
+        let run = run.env("QUOTABELL__PLANS__FREE__LIMITS", format!(r#"{{"requests":{LIMIT}}}"#));
+        run.env("QUOTABELL__SUBJECTS__SEPARATOR", "/").run()
+    };
+    // Trees in all partitions, with teams and keys whose own checksums lie elsewhere.
+    streams.send((0..8 * 3 * 2 * 5).map(|n| format!("o{}/t{}/k{}", n % 8, n / 8 % 3, n / 24 % 2))).await;
+    streams.agree().await;
+    let trees: BTreeSet<PartitionNumber> =
+        (0..8).map(|n| streams.partitions.partition_of(&format!("o{n}").parse().expect("legal")).number()).collect();
+    assert_eq!(trees.len(), 4, "every partition has a tree");
+
+    let path = "o3/t1/k0";
+    let right = streams.partitions.partition_of(&path.parse().expect("legal")).keys.stream().to_owned();
+    let hashed = PartitionNumber::of_subject(path.as_bytes(), Separator::NONE, 4).get();
+    let wrong = streams.partitions.iter().nth(hashed as usize).expect("there are four");
+    assert_ne!(wrong.keys.stream(), right, "another path would show more");
+    let add = redis::cmd("XADD").arg(wrong.keys.stream()).arg(&["*", "subject", path]).to_owned();
+    let _: String = wrong.client.query(&add).await.expect("appended");
+    let refused = eventually("it is refused", || async {
+        command(&["refused", "list", "--json"]).expect_json().into_iter().next()
+    })
+    .await;
+    assert_eq!((&refused["reason"], &refused["stream"]), (&json!("wrong_partition"), &json!(wrong.keys.stream())));
+    assert!(refused["detail"].as_str().expect("text").contains(&format!("stream {right}:")), "{refused}");
+
+    let emitted = command(&["emit", "--subject", path, "--json"]).expect_json();
+    assert_eq!(emitted[0]["stream"], Value::from(right.as_str()));
+    let children = eventually("the emitted one is counted", || async {
+        let shown = command(&["usage", "o3", "--children", "--json"]).expect_json().swap_remove(0);
+        (shown["used"] == 31).then(|| shown["children"].clone())
+    })
+    .await;
+    let of = |subject: &str, used: u64, percent: f64| json!({"subject": subject, "used": used, "percent": percent});
+    assert_eq!(children, json!([of("o3/t1", 11, 35.4), of("o3/t0", 10, 32.2), of("o3/t2", 10, 32.2)]));
+    for (tree, used) in [("o3", [11, 10, 10]), ("o6", [10, 10, 10])] {
+        let ranked = command(&["top", "--under", tree, "--json"]).expect_json().swap_remove(0);
+        let ranked = ranked["subjects"].as_array().expect("a list").clone();
+        let sum: u64 = ranked.iter().filter_map(|one| one["used"].as_u64()).sum();
+        // Each team and its two keys.
+        assert_eq!((ranked.len(), sum), (9, 2 * used.iter().sum::<u64>()), "{ranked:?}");
+        assert!(ranked.iter().all(|one| one["subject"].as_str().is_some_and(|name| name.starts_with(tree))));
+    }
+    let below = command(&["top", "--under", "o3/t1"]).expect_done();
+    assert!(below.contains("o3/t1/k0") && below.contains("o3/t1/k1") && !below.contains("t2"), "{below}");
+
+    let bad = command(&["top", "--under", "acme//x"]);
+    assert!(bad.code == 2 && bad.stderr.contains("--under: subject has an empty part"), "{}", bad.told());
+    daemon.drain().await;
+}
+
 /// A refused start is better than one event in a wrong partition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_number_of_partitions_is_refused_while_there_is_state() {

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 
 use crate::support::eventually::eventually;
+use crate::support::grants::{Grant, GrantState, Nothing, give as give_in, prepaid};
 use crate::support::partition::Partition;
 use quotabell::actions::grants::{self, NewGrant};
-use quotabell::ledger::batch::MetricPeriod;
-use quotabell::ledger::grant_group::{Grant, GrantState};
 use quotabell::ledger::grant_store::{self, GrantChange, GrantReply};
-use quotabell::ledger::grants::{CurrentUsage, SubjectGrants};
+use quotabell::ledger::grants::SubjectGrants;
 use quotabell::redis_client::Partition as RedisPartition;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{GrantId, GrantNotice, LimitUnits, Metric, Period, StreamId, Subject, Units, UnixMs, Window};
+use quotabell::types::{GrantId, GrantNotice, Metric, Period, StreamId, Subject, Units, UnixMs, Window};
 
 fn total() -> Period {
     Period::parse("all").expect("a period")
@@ -21,36 +20,6 @@ fn total() -> Period {
 
 fn at(time: &str) -> UnixMs {
     time.parse().expect("RFC 3339")
-}
-
-/// Somebody who used nothing before, with a base of 0.
-struct Nothing;
-
-impl CurrentUsage for Nothing {
-    fn used(&self, _: &MetricPeriod) -> u64 {
-        0
-    }
-
-    fn base(&self, _: &MetricPeriod) -> Option<LimitUnits> {
-        Some(LimitUnits::default())
-    }
-}
-
-/// A grant of requests without expiry.
-fn grant(id: &str, units: u64) -> Grant {
-    Grant {
-        id: id.parse().expect("legal"),
-        metric: Metric::default(),
-        period: total(),
-        units: Units::new(units).expect("in range"),
-        spent: 0,
-        state: GrantState::Active,
-        expires_at: None,
-        notice_at: None,
-        note: None,
-        added_at: Rfc3339(UnixMs(0)),
-        ended_at: None,
-    }
 }
 
 /// A plan without limits.
@@ -68,14 +37,7 @@ fn redis(partition: &Partition) -> RedisPartition {
 
 /// Writes grants as they were added before anything was used, also such as have expired since.
 async fn give(partition: &Partition, subject: &str, given: impl IntoIterator<Item = Grant>) {
-    let redis = redis(partition);
-    let before = grant_store::read(&redis, subject.parse().expect("legal"), None).await.expect("read");
-    let mut after = before.grants.clone();
-    for grant in given {
-        assert_eq!(after.add(grant, &Nothing, UnixMs(0)), Ok(true));
-    }
-    let change = GrantChange { before: &before, after: &after, checkpoint: None, notices: &[] };
-    assert_eq!(grant_store::write(&redis, change).await.expect("written"), GrantReply::Written);
+    give_in(&redis(partition), subject, given).await;
 }
 
 async fn read(partition: &Partition, subject: &str) -> SubjectGrants {
@@ -98,9 +60,9 @@ fn of(grants: &BTreeMap<GrantId, (u64, GrantState)>, id: &str) -> (u64, GrantSta
 async fn an_expiry_is_made_up_at_its_place_in_the_stream() {
     let partition = Partition::without_worker();
     partition.run::<u64>(&["HSET", "quota_subject:acme", "limit:requests", "0/total"]).await;
-    let expires = |id, units, time: &str| Grant { expires_at: Some(Rfc3339(at(time))), ..grant(id, units) };
+    let expires = |id, units, time: &str| Grant { expires_at: Some(Rfc3339(at(time))), ..prepaid(id, units) };
     let (first, second) = ("2023-11-21T10:00:00Z", "2023-11-21T11:00:00Z");
-    give(&partition, "acme", [expires("one", 100, first), expires("two", 100, second), grant("last", 100)]).await;
+    give(&partition, "acme", [expires("one", 100, first), expires("two", 100, second), prepaid("last", 100)]).await;
     give(&partition, "other", [expires("one", 100, first)]).await;
     for (time, units) in [("09:00:00", "30"), ("09:59:59.999", "20"), ("10:00:00", "5"), ("11:30:00", "7")] {
         partition.add_at(&format!("2023-11-21T{time}Z"), &["subject", "acme", "units", units]).await;
@@ -130,7 +92,7 @@ async fn an_idle_worker_ends_grants_by_the_clock() {
     let partition = Partition::with_worker().await;
     partition.set("acme", &["limit:requests", "0/total"]).await;
     let expires_at = partition.now().await.plus(300);
-    give(&partition, "acme", [Grant { expires_at: Some(Rfc3339(expires_at)), ..grant("one", 10) }]).await;
+    give(&partition, "acme", [Grant { expires_at: Some(Rfc3339(expires_at)), ..prepaid("one", 10) }]).await;
     eventually("the grant expires", || async {
         (of(&spent(&partition, "acme").await, "one").1 == GrantState::Expired).then_some(())
     })
@@ -185,8 +147,8 @@ async fn a_notice_is_raised_once_with_what_is_left() {
         .await;
     let expires_at = Some(Rfc3339(partition.now().await.plus(86_400_000)));
     let notice_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
-    let noted = Grant { expires_at, notice_at, note: Some("a gift".to_owned()), ..grant("one", 100) };
-    give(&partition, "acme", [noted, Grant { expires_at, notice_at, ..grant("two", 10) }]).await;
+    let noted = Grant { expires_at, notice_at, note: Some("a gift".to_owned()), ..prepaid("one", 100) };
+    give(&partition, "acme", [noted, Grant { expires_at, notice_at, ..prepaid("two", 10) }]).await;
     partition.add_at("2023-11-21T09:00:00Z", &["subject", "acme", "units", "30"]).await;
     partition.add_at("2023-11-21T10:00:00Z", &["subject", "acme", "units", "1"]).await;
     let workers = [partition.start_worker().await, partition.start_worker().await];
@@ -212,10 +174,10 @@ async fn grants_that_cannot_be_read_stop_nobody() {
     let partition = Partition::without_worker();
     let key = partition.keys.grants(&"bad".parse().expect("legal"));
     let expires_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
-    give(&partition, "bad", [Grant { expires_at, ..grant("one", 10) }]).await;
+    give(&partition, "bad", [Grant { expires_at, ..prepaid("one", 10) }]).await;
     // Whatever the settings of a subject hold: its units expire.
     for subject in ["good", "odd"] {
-        give(&partition, subject, [Grant { expires_at, ..grant("one", 10) }]).await;
+        give(&partition, subject, [Grant { expires_at, ..prepaid("one", 10) }]).await;
     }
     partition.run::<()>(&["SET", "quota_subject:odd", "x"]).await;
     partition.run::<u64>(&["ZADD", &partition.keys.grants_due(), "4", "no\nsubject"]).await;
@@ -241,7 +203,7 @@ async fn any_number_of_grants_expires_at_one_moment() {
     let expires_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
     partition.run::<u64>(&["HSET", "quota_subject:s7", "limit:requests", "0/total"]).await;
     let names: Vec<String> = (0..1_200).map(|number| format!("s{number}")).collect();
-    let given = names.iter().map(|name| give(&partition, name, [Grant { expires_at, ..grant("one", 10) }]));
+    let given = names.iter().map(|name| give(&partition, name, [Grant { expires_at, ..prepaid("one", 10) }]));
     futures_util::future::join_all(given).await;
     for (time, units) in [("09:00:00", "3"), ("11:00:00", "4")] {
         partition.add_at(&format!("2023-11-21T{time}Z"), &["subject", "s7", "units", units]).await;
@@ -262,7 +224,7 @@ async fn no_worker_counts_past_an_expiry_that_it_does_not_know() {
         let subject = format!("acme {round}");
         partition.set(&subject, &["limit:requests", "0/total"]).await;
         let now = partition.now().await;
-        give(&partition, &subject, [Grant { expires_at: Some(Rfc3339(now.plus(2))), ..grant("one", 10) }]).await;
+        give(&partition, &subject, [Grant { expires_at: Some(Rfc3339(now.plus(2))), ..prepaid("one", 10) }]).await;
         eventually("its expiry is over", || async { (partition.now().await > now.plus(2)).then_some(()) }).await;
         partition.add(&[(b"subject", subject.as_bytes()), (b"units", b"4")]).await;
         let spent = eventually("the grant has expired", || async {
@@ -279,7 +241,7 @@ async fn no_worker_counts_past_an_expiry_that_it_does_not_know() {
 async fn a_change_is_not_computed_from_an_old_count() {
     let partition = Partition::with_worker().await;
     partition.set("acme", &["limit:requests", "0/total"]).await;
-    give(&partition, "acme", [grant("one", 10)]).await;
+    give(&partition, "acme", [prepaid("one", 10)]).await;
     let redis = redis(&partition);
     let before = grant_store::read(&redis, "acme".parse().expect("legal"), None).await.expect("read");
     let mut after = before.grants.clone();
@@ -308,9 +270,9 @@ async fn a_limit_that_an_ended_grant_lowers_raises_its_alerts_without_an_event()
     }
     let expires_at = Some(Rfc3339(partition.now().await.plus(1_500)));
     for subject in ["expires", "unused"] {
-        give(&partition, subject, [Grant { expires_at, ..grant("one", 10) }]).await;
+        give(&partition, subject, [Grant { expires_at, ..prepaid("one", 10) }]).await;
     }
-    give(&partition, "revoked", [grant("one", 10), grant("two", 15)]).await;
+    give(&partition, "revoked", [prepaid("one", 10), prepaid("two", 15)]).await;
     for (subject, units) in [("expires", "6"), ("revoked", "13")] {
         partition.add(&[(b"subject", subject.as_bytes()), (b"units", units.as_bytes())]).await;
     }
@@ -346,4 +308,53 @@ async fn an_event_that_counts_nothing_has_a_lowered_limit_judged() {
     let today = partition.today().await;
     assert_eq!(partition.count("acme", "requests", today).await, Some(50));
     assert_eq!(partition.count("nobody", "requests", today).await, None);
+}
+
+/// Two invoices may end at one midnight: both are settled together, what is used is paid once, and the units that
+/// either has left are lost.
+#[tokio::test]
+async fn two_grants_of_a_subject_expire_at_one_moment() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:acme", "limit:requests", "0/total"]).await;
+    let expires_at = Some(Rfc3339(at("2023-11-21T10:00:00Z")));
+    let both = ["one", "two"].map(|id| Grant { expires_at, ..prepaid(id, 100) });
+    give(&partition, "acme", both).await;
+    for (time, units) in [("09:00:00", "110"), ("09:59:59", "5"), ("10:00:00", "3")] {
+        partition.add_at(&format!("2023-11-21T{time}Z"), &["subject", "acme", "units", units]).await;
+    }
+    let _worker = partition.start_worker().await;
+    partition.caught_up().await;
+    let grants = spent(&partition, "acme").await;
+    assert_eq!(of(&grants, "one"), (100, GrantState::Expired));
+    assert_eq!(of(&grants, "two"), (15, GrantState::Expired));
+    assert_eq!(read(&partition, "acme").await.added().of(&Metric::default(), total()), 115);
+    let due: u64 = partition.run(&["ZCOUNT", &partition.keys.grants_due(), "-inf", "(inf"]).await;
+    assert_eq!(due, 0, "neither comes again");
+    // The limit is 115 now, and 118 are used: one alert for each threshold, by the limit after both expiries.
+    assert_eq!(partition.raised("acme").await, [(80, 92), (100, 115)]);
+}
+
+/// What is granted for a day or a month ends with it: the next one has the plan's limit again, without an expiry.
+#[tokio::test]
+async fn a_grant_for_a_day_or_a_month_ends_with_it() {
+    for (window, periods, [inside, after]) in [
+        ("day", "2023-11-21", ["2023-11-21T12:00:00Z", "2023-11-22T01:00:00Z"]),
+        ("month", "2023-11", ["2023-11-21T12:00:00Z", "2023-12-01T01:00:00Z"]),
+        ("quarter", "2023-Q4", ["2023-12-31T12:00:00Z", "2024-01-01T01:00:00Z"]),
+        ("year", "2023", ["2023-12-31T12:00:00Z", "2024-01-01T01:00:00Z"]),
+    ] {
+        let partition = Partition::without_worker();
+        partition.run::<u64>(&["HSET", "quota_subject:acme", "limit:requests", &format!("10/{window}")]).await;
+        let period = Period::parse(periods).expect("a period");
+        give(&partition, "acme", [Grant { period, ..prepaid("more", 5) }]).await;
+        partition.add_at(inside, &["subject", "acme", "units", "11"]).await;
+        partition.add_at(inside, &["subject", "acme", "units", "1"]).await;
+        partition.add_at(after, &["subject", "acme", "units", "7"]).await;
+        let _worker = partition.start_worker().await;
+        partition.caught_up().await;
+        assert_eq!(partition.raised("acme").await, [(80, 12)], "{window}: 80 % of 15");
+        partition.add_at(&after.replace("T01", "T02"), &["subject", "acme"]).await;
+        partition.caught_up().await;
+        assert_eq!(partition.raised("acme").await, [(80, 12), (80, 8)], "{window}: 80 % of 10");
+    }
 }

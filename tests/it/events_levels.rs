@@ -181,3 +181,79 @@ async fn a_subject_that_is_erased_is_listed_again_when_it_is_used() {
         assert_eq!(list().await, ["acme/a"], "{subject} is erased");
     }
 }
+
+/// One event takes a key, its team and its organization over their limits: each must be told, and all in one commit, or
+/// a crash between two of them would lose an alert.
+#[tokio::test]
+async fn one_event_raises_the_alerts_of_all_its_levels_in_one_commit() {
+    let partition = Partition::of_trees();
+    for (subject, limit) in [("acme", "1000"), ("acme/search", "900"), ("acme/search/key-7", "800")] {
+        partition.run::<u64>(&["HSET", &format!("quota_subject:{subject}"), "limit:requests", limit]).await;
+    }
+    partition.start_worker().await;
+    partition.add_at("2023-11-14T14:30:00Z", &["subject", "acme/search/key-7", "units", "1"]).await;
+    partition.caught_up().await;
+    assert_eq!(raised(&partition).await, expected(&[]));
+    partition.add_at("2023-11-14T14:31:00Z", &["subject", "acme/search/key-7", "units", "849"]).await;
+    partition.caught_up().await;
+    let all = [("acme", 80), ("acme/search", 80), ("acme/search/key-7", 80), ("acme/search/key-7", 100)];
+    assert_eq!(raised(&partition).await, expected(&all));
+    let entries: BTreeSet<_> =
+        partition.facts().await.iter().map(|alert| (alert.first_entry, alert.last_entry)).collect();
+    let commits: Vec<(String, Vec<String>)> = partition.run(&["XRANGE", &partition.keys.outbox(), "-", "+"]).await;
+    let times: BTreeSet<&str> = commits.iter().filter_map(|(id, _)| id.split('-').next()).collect();
+    assert_eq!((entries.len(), times.len()), (1, 1), "{commits:?}");
+}
+
+/// An organization may have any number of teams: an alert that named all of them could not be read, and counting must
+/// not read them all.
+#[tokio::test]
+async fn an_alert_names_three_of_the_children_that_were_used_last() {
+    let partition = Partition::of_trees();
+    partition.run::<u64>(&["HSET", "quota_subject:acme", "limit:requests", "11000"]).await;
+    let mut events: Vec<[String; 4]> = Vec::new();
+    for number in 0..1_002 {
+        let units = match number {
+            0 => "2000",
+            1 => "3000",
+            500 => "600",
+            501 => "700",
+            502 => "800",
+            _ => "1",
+        };
+        events.push(["subject", &format!("acme/{number:04}"), "units", units].map(str::to_owned));
+    }
+    let worker = partition.start_worker().await;
+    let events: Vec<Vec<&str>> = events.iter().map(|event| event.iter().map(String::as_str).collect()).collect();
+    partition.add_at_once(&events.iter().map(Vec::as_slice).collect::<Vec<_>>()).await;
+    partition.caught_up().await;
+    // The two that used most were used on an earlier day, the others today.
+    partition.run::<u64>(&["ZADD", "quota_children:{usage}:acme", "CH", "5", "acme/0000", "6", "acme/0001"]).await;
+    assert_eq!(raised(&partition).await, expected(&[]));
+    worker.end().await;
+    // The next worker holds nothing of them in memory.
+    partition.start_worker().await;
+    partition.add(&[(b"subject", b"acme/0999"), (b"units", b"1000")]).await;
+    partition.caught_up().await;
+    let alerts = partition.facts().await;
+    let named: Vec<(&str, u64)> = alerts[0].largest.iter().map(|child| (child.subject.as_str(), child.used)).collect();
+    assert_eq!((alerts.len(), named), (1, vec![("acme/0999", 1001), ("acme/0502", 800), ("acme/0501", 700)]));
+}
+
+/// Keys come and go: a list that keeps each for ever would grow without bound, and one that forgets too early would
+/// hide a key that is used once a month.
+#[tokio::test]
+async fn a_child_that_was_not_used_for_35_days_is_forgotten() {
+    let partition = Partition::of_trees();
+    partition.start_worker().await;
+    let today = partition.today().await.since_epoch();
+    for (name, days) in [("acme/gone", 36), ("acme/last", 34), ("acme/lately", 1)] {
+        partition.run::<u64>(&["ZADD", "quota_children:{usage}:acme", &(today - days).to_string(), name]).await;
+    }
+    partition.add(&[(b"subject", b"acme/new")]).await;
+    partition.caught_up().await;
+    let left: Vec<String> = partition.run(&["ZRANGE", "quota_children:{usage}:acme", "0", "-1"]).await;
+    assert_eq!(left, ["acme/last", "acme/lately", "acme/new"]);
+    let ttl_s: i64 = partition.run(&["TTL", "quota_children:{usage}:acme"]).await;
+    assert!((35 * 86_400 - 60..=35 * 86_400).contains(&ttl_s), "{ttl_s}");
+}

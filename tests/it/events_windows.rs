@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::support::partition::Partition;
+use quotabell::actions::grants::{self, NewGrant};
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{BillingDay, Period, PeriodSpan, UnixMs, Window, keys};
+use quotabell::types::{BillingDay, BillingMonth, BillingStart, Period, PeriodSpan, Units, UnixMs, Window, keys};
 
 fn period(text: &str) -> Period {
     text.parse().expect("a period")
@@ -198,6 +199,100 @@ async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
     assert_eq!(used(Window::Month, 10).await, 5);
     assert_eq!(used(Window::Month, 20).await, 4);
     assert_eq!(used(Window::Day, 10).await, 9);
+}
+
+/// The units of Alice in the period of this window, by the billing month. The date may change during the test.
+async fn used_in(partition: &Partition, (from, to): (UnixMs, UnixMs), window: Window, month: u8) -> u64 {
+    let billing = BillingStart { month: BillingMonth::new(month).expect("legal"), day: BillingDay::FIRST };
+    let span = |at| PeriodSpan::containing(window, quotabell::zones::Zone::UTC, billing, at).expect("in range").period;
+    let mut sum = 0;
+    for period in BTreeSet::from([span(from), span(to)]) {
+        sum += partition.count("alice", "requests", period).await.unwrap_or(0);
+    }
+    sum
+}
+
+/// Window, percentage and units of each alert of Alice, in the order in which they were raised.
+async fn raised_by_alice(partition: &Partition) -> Vec<(String, u64, u64)> {
+    let told = partition.facts().await;
+    let own = told.iter().filter(|alert| alert.subject.as_str() == "alice");
+    own.map(|alert| (alert.window.to_string(), alert.threshold_share(), alert.threshold_units)).collect()
+}
+
+/// A billing month that changes in mid-year starts another year, and perhaps other quarters: each counts its own events
+/// and raises its own alerts once, and setting it back continues the earlier ones.
+#[tokio::test]
+async fn a_billing_month_that_changes_in_mid_year_counts_each_event_once_and_alerts_once() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "10/quarter 20/year"]).await;
+    partition.start_worker().await;
+    let from = partition.now().await;
+    let of = |window: &str, share, units| (window.to_owned(), share, units);
+    let (first, second, third) = (of("quarter", 80, 8), of("quarter", 100, 10), of("year", 80, 16));
+    // January and April have the same quarters, February has others; each has a year of its own.
+    for (month, units, expected) in [
+        ("1", "9", vec![first.clone()]),
+        ("4", "8", vec![first.clone(), second.clone()]),
+        ("2", "3", vec![first.clone(), second.clone()]),
+        ("1", "7", vec![first.clone(), second.clone(), third.clone()]),
+        ("4", "8", vec![first.clone(), second.clone(), third.clone(), third.clone()]),
+        ("2", "4", vec![first, second, third.clone(), third]),
+    ] {
+        partition.set("alice", &["billing_month", month]).await;
+        partition.add(&[(b"subject", b"alice"), (b"units", units.as_bytes())]).await;
+        partition.caught_up().await;
+        assert_eq!(raised_by_alice(&partition).await, expected, "{month}");
+    }
+    let times = (from, partition.now().await);
+    let expected = [
+        (Window::Quarter, 1, 32),
+        (Window::Quarter, 4, 32),
+        (Window::Quarter, 2, 7),
+        (Window::Year, 1, 16),
+        (Window::Year, 4, 16),
+        (Window::Year, 2, 7),
+        (Window::Day, 1, 39),
+    ];
+    for (window, month, units) in expected {
+        assert_eq!(used_in(&partition, times, window, month).await, units, "{window} from month {month}");
+    }
+}
+
+/// What is granted for a year belongs to that year: it must neither follow the customer into another one nor be lost
+/// when the billing month is set back.
+#[tokio::test]
+async fn units_granted_for_a_year_stay_in_it_when_the_billing_month_changes() {
+    let partition = Partition::with_worker().await;
+    partition.set("alice", &["limit:requests", "20/year"]).await;
+    let config = quotabell::config::Config::defaults().expect("the defaults");
+    let plans = quotabell::subjects::Plans::new(&config.plans, &config.default_plan).expect("there");
+    let redis = quotabell::redis_client::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
+    let subject = "alice".parse().expect("legal");
+    let new = NewGrant {
+        metric: "requests".parse().expect("legal"),
+        units: Units::new(20).expect("in range"),
+        window: Window::Year,
+        expires_at: None,
+        id: Some("once".parse().expect("legal")),
+        note: None,
+    };
+    assert!(grants::add(&redis, &plans, &subject, &new).await.expect("added").is_new);
+    let from = partition.now().await;
+    let of = |units| ("year".to_owned(), 80, units);
+    for (month, units, expected) in
+        [("1", "17", vec![]), ("4", "16", vec![of(16)]), ("1", "14", vec![of(16)]), ("1", "1", vec![of(16), of(32)])]
+    {
+        partition.set("alice", &["billing_month", month]).await;
+        partition.add(&[(b"subject", b"alice"), (b"units", units.as_bytes())]).await;
+        partition.caught_up().await;
+        assert_eq!(raised_by_alice(&partition).await, expected, "{month}");
+    }
+    let times = (from, partition.now().await);
+    assert_eq!(used_in(&partition, times, Window::Year, 1).await, 32);
+    assert_eq!(used_in(&partition, times, Window::Year, 4).await, 16);
+    // Sent again in another year, it is the same grant, which is given once.
+    partition.set("alice", &["billing_month", "4"]).await;
+    assert!(!grants::add(&redis, &plans, &subject, &new).await.expect("there").is_new);
 }
 
 /// A customer who moves to another zone during a day must not be counted twice, and the alert must state the end of the

@@ -86,11 +86,23 @@ async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
 
 /// A daemon that is restarted daily must not keep each hour's counters for two weeks: seven times as many.
 #[tokio::test]
-async fn hours_weeks_and_months_of_an_earlier_process_are_closed_too() {
+async fn longer_and_shorter_periods_of_an_earlier_process_are_closed_too() {
     let books = Books::open();
     let period = |text: &str| Period::parse(text).expect("a period");
-    let over = ["2026-11-20T05Z", "2026-11-05T23Z", "2026-W46", "2026-10-06M", "2026-10-15M"].map(period);
-    let open = ["2026-11-21T10Z", "2026-W47", "2026-11", "2026-11-15M"].map(period);
+    let over =
+        ["2026-11-20T05Z", "2026-11-05T23Z", "2026-W46", "2026-10-06M", "2026-10-15M", "2026-08-15Q", "2025-11-15Y"];
+    let open = [
+        "2026-11-21T10Z",
+        "2026-W47",
+        "2026-11",
+        "2026-11-15M",
+        "2026-Q4",
+        "2026-08-25Q",
+        "2026",
+        "2025-11-25Y",
+        "all",
+    ];
+    let (over, open) = (over.map(period), open.map(period));
     for period in over.into_iter().chain(open) {
         books.write(period).await;
     }

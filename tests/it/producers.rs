@@ -9,6 +9,9 @@ use quotabell::types::{PartitionNumber, Separator};
 /// A subject of the documented table, with its checksum and its partitions.
 struct Row {
     subject: String,
+    separator: Separator,
+    /// What a producer passes to the function: the subject, or its first part if there is a separator.
+    passed: String,
     checksum: u32,
     of_4: u32,
     of_8: u32,
@@ -72,14 +75,23 @@ fn section() -> String {
 }
 
 fn table(section: &str) -> Vec<Row> {
-    let row = |line: &str| {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [_, subject, checksum, of_4, of_8, _] = cells[..] else { return None };
-        let subject = subject.strip_prefix('`')?.strip_suffix('`')?.to_owned();
-        let number = |text: &str| text.parse::<u32>().ok();
-        Some(Row { subject, checksum: number(checksum)?, of_4: number(of_4)?, of_8: number(of_8)? })
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    rows.map(|line| row(line).unwrap_or_else(|| panic!("no row of the table: {line}"))).collect()
+}
+
+/// The row of `subject`, or of "`subject` with the separator `/`: that of `part`".
+fn row(line: &str) -> Option<Row> {
+    let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    let [_, subject, checksum, of_4, of_8, _] = cells[..] else { return None };
+    let number = |text: &str| text.parse::<u32>().ok();
+    let code: Vec<&str> = subject.split('`').collect();
+    let (subject, separator, passed) = match code[..] {
+        ["", subject, ""] => (subject, "", subject),
+        ["", subject, " with the separator ", separator, ": that of ", passed, ""] => (subject, separator, passed),
+        _ => return None,
     };
-    section.lines().filter_map(row).collect()
+    let (subject, separator, passed) = (subject.to_owned(), separator.parse().ok()?, passed.to_owned());
+    Some(Row { subject, separator, passed, checksum: number(checksum)?, of_4: number(of_4)?, of_8: number(of_8)? })
 }
 
 /// Authors of producers compare their code with this table.
@@ -87,13 +99,12 @@ fn table(section: &str) -> Vec<Row> {
 fn the_documented_partitions_are_those_of_the_daemon() {
     let rows = table(&section());
     assert!(rows.len() >= 5, "the table is found");
-    for Row { subject, checksum, of_4, of_8 } in rows {
+    assert!(rows.iter().any(|row| row.subject != row.passed), "the table has a path");
+    for Row { subject, separator, passed, checksum, of_4, of_8 } in rows {
+        assert_eq!(separator.root(subject.as_bytes()), passed.as_bytes());
         for (count, of) in [(4, of_4), (8, of_8), (256, checksum % 256), (251, checksum % 251)] {
-            assert_eq!(
-                PartitionNumber::of_subject(subject.as_bytes(), Separator::NONE, count).get(),
-                of,
-                "{subject} of {count}"
-            );
+            let partition = PartitionNumber::of_subject(subject.as_bytes(), separator, count);
+            assert_eq!(partition.get(), of, "{subject} of {count}");
         }
     }
 }
@@ -115,7 +126,7 @@ fn the_documented_functions_choose_the_partition() {
         let mut command = Command::new(interpreter);
         command.args((interpreter == "go").then_some("run")).arg(&path);
         // Java decodes its arguments by the locale.
-        command.env("LC_ALL", "C.UTF-8").args(rows.iter().map(|row| &row.subject));
+        command.env("LC_ALL", "C.UTF-8").args(rows.iter().map(|row| &row.passed));
         let Ok(output) = command.output() else { continue };
         let printed = String::from_utf8(output.stdout).expect("text");
         let expected: String = rows.iter().map(|row| format!("usage:{}\n", row.of_8)).collect();

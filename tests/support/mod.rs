@@ -14,6 +14,7 @@ pub mod eventually;
 
 pub mod contact_receiver;
 pub mod grant_notices;
+pub mod grants;
 pub mod ledger;
 pub mod mail_server;
 pub mod name_server;

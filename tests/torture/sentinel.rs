@@ -1,5 +1,5 @@
 //! Failovers by Sentinels: a primary that is killed, hangs or is told to step down, sometimes with a tail that its
-//! replica never received. Subjects form trees, and a client adds grants meanwhile.
+//! replica never received. Subjects form trees, and a client adds grants meanwhile, some of which expire.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub async fn run(trial: Trial) -> Told {
     let mut random = StdRng::seed_from_u64(trial.seed ^ 6);
     let daemons = [deployment.daemon(&url).start().await, deployment.daemon(&url).start().await];
     let load = deployment.produce(LoadKind::Trees);
-    let top_ups = deployment.top_up();
+    let top_ups = deployment.top_up().await;
     let (mut failovers, mut tails, mut primary) = (0, 0, 0);
     while trial.goes_on(failovers) {
         deployment.reads_on(random.random_range(1..ENTRIES), READS_WITHIN).await;
@@ -65,6 +65,6 @@ pub async fn run(trial: Trial) -> Told {
     for daemon in daemons {
         daemon.drain().await;
     }
-    let granted = format!("{granted} grants, {absent} of them given again");
+    let granted = format!("{granted} grants, {absent} of them lost or given again");
     Told { tried: format!("{failovers} failovers by Sentinels, {tails} of which lost a tail; {granted}"), ..told }
 }

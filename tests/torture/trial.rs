@@ -133,9 +133,9 @@ impl Deployment {
     }
 
     /// Starts a client that adds grants.
-    pub fn top_up(&self) -> TopUps {
+    pub async fn top_up(&self) -> TopUps {
         let keys = &self.partitions[0].keys;
-        TopUps::start(Partitions::new(&client(&self.url, keys.stream()), keys))
+        TopUps::start(Partitions::new(&client(&self.url, keys.stream()), keys)).await
     }
 
     /// Runs a command on a partition; `None` if Redis does not answer.

@@ -265,6 +265,7 @@ impl Import<'_> {
             return Err(TooManyContacts { contacts_max }.to_string());
         }
         let change = SubjectChange { subject, settings: patch.checked(&self.plans)?, contacts };
+        change.check_levels(&self.config.keys()).map_err(|error| format!("subject {}: {error}", change.subject))?;
         if change.is_empty() && grants.is_empty() {
             return Err(format!("nothing to set for {}", change.subject));
         }
