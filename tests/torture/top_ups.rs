@@ -82,8 +82,8 @@ impl TopUps {
         Self { adder, adding: Background { stop, task } }
     }
 
-    /// Stops it, sends every grant once more, and checks that each was given once and ended at its expiry. Returns their
-    /// number, and how many were not there any more.
+    /// Stops it, sends every grant once more, and checks that each was given once and ended at its expiry. Returns
+    /// their number, and how many were not there any more.
     pub async fn end(self, findings: &mut Findings) -> (u64, u64) {
         let Self { adder, adding } = self;
         let sent = adding.end().await;
