@@ -23,6 +23,16 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
     (&["stream", "event_ids_max"], "a whole number, 1000 to 1000000000"),
     (&["stream", "metrics_max"], "a whole number, 1 to 100000"),
+    (&["events", "types"], "a table for each type of CloudEvents: [events.types.\"TYPE\"] with metrics"),
+    (&["events", "types", "*"], r#"metrics = { "tokens.in" = "data.prompt_tokens", requests = 1 }"#),
+    (
+        &["events", "types", "*", "metrics"],
+        r#"1 to 16 metrics, such as { "tokens.in" = "data.prompt_tokens", requests = 1 }"#,
+    ),
+    (
+        &["events", "types", "*", "metrics", "*"],
+        r#"a path into the data of up to 8 names, such as "data.usage.prompt_tokens", or a whole number, 1 to 9007199254740991"#,
+    ),
     (&["history", "days"], "a whole number of days, 0 to 1000; 0 for no history"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (&["subjects", "contacts_max"], "a whole number, 1 to 1000"),
