@@ -21,6 +21,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "late_max"], r#"a duration up to 7d, such as "5h""#),
     (&["stream", "age_max"], r#"a duration of 1d or more, such as "46d""#),
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
+    (&["stream", "event_ids_window"], r#"a duration, 10m to 24h, such as "10m""#),
     (&["stream", "event_ids_max"], "a whole number, 1000 to 1000000000"),
     (&["stream", "metrics_max"], "a whole number, 1 to 100000"),
     (&["events", "types"], "a table for each type of CloudEvents: [events.types.\"TYPE\"] with metrics"),

@@ -42,6 +42,8 @@ const AGE_MAX_LEAST: Duration = Duration::from_secs(86_400);
 const BATCH_ENTRIES_MAX: u32 = 10_000;
 /// Maximum number of metrics: archiving takes a second for each, so that a day's metrics are archived on the next day.
 const METRICS_MAX: usize = 100_000;
+/// Bounds of `stream.event_ids_window`: the window of one list of ids, and what the memory of a machine can hold.
+const EVENT_IDS_WINDOWS: RangeInclusive<Duration> = Duration::from_secs(600)..=Duration::from_secs(86_400);
 /// Bounds of `stream.event_ids_max`: fewer ids than an ordinary batch has would be forgotten before they are stored;
 /// more exceed the memory of any machine.
 const EVENT_IDS_RANGE: RangeInclusive<usize> = 1_000..=1_000_000_000;
@@ -141,6 +143,9 @@ fn stream(config: &Config, violations: &mut Violations) {
     let age = format!("{} is shorter than {}", HumanDuration(stream.age_max), HumanDuration(AGE_MAX_LEAST));
     violations.require(stream.age_max >= AGE_MAX_LEAST, &["stream", "age_max"], age);
     violations.require_in(1..=BATCH_ENTRIES_MAX, &stream.batch_entries, &["stream", "batch_entries"]);
+    let window = stream.event_ids_window;
+    let range = format!("{} is not between 10m and 24h", HumanDuration(window));
+    violations.require(EVENT_IDS_WINDOWS.contains(&window), &["stream", "event_ids_window"], range);
     violations.require_in(EVENT_IDS_RANGE, &stream.event_ids_max, &["stream", "event_ids_max"]);
     violations.require_in(1..=METRICS_MAX, &stream.metrics_max, &["stream", "metrics_max"]);
 }
