@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-clients test-peers torture mutants
+.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-clients test-peers test-producers torture mutants
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -69,6 +69,9 @@ MINUTES ?= 100
 SEED ?=
 PARTITIONS ?= 8
 SCENARIOS ?=
+
+test-producers: setup ## SDKs of CloudEvents and OpenMeter send usage to a daemon of their own
+	@bash tools/test-producers.sh
 
 torture: ## faults by the thousand, in full in 100 minutes: MINUTES=100 SEED= PARTITIONS=8 SCENARIOS="kills cluster"
 	@bash tools/setup.sh tests

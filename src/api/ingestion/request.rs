@@ -167,7 +167,8 @@ impl Describe for EventsRequest {
             "schema": {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX},
         }));
         let events = operation.schemas.accepted.subschema_for::<EventsBody>();
-        let text = json_schema!({"type": "string"});
+        // Generators take lines for a file.
+        let text = json_schema!({"type": "string", "format": "binary"});
         let cloud_event = json_schema!({"type": "object"});
         let cloud_events = json_schema!({"type": "array", "maxItems": EVENTS_MAX, "items": {"type": "object"}});
         let schemas = [events, text.clone(), text, cloud_event, cloud_events];
