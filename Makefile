@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-clients test-peers test-producers torture mutants
+.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-clients test-peers test-producers kubernetes test-kubernetes grafana test-grafana torture mutants
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -43,8 +43,9 @@ check: deny ## format, lints, API documentation, licences and sources of depende
 deny: ## licences, bans, sources and, where its database can be fetched, advisories of dependencies
 	@bash tools/deny.sh
 
-bench: setup ## measure throughput, latency and memory (docs/performance.md)
+bench: setup ## measure throughput, latency and memory (docs/performance.md), and checks (docs/limiters.md)
 	$(CARGO) bench --locked --bench pipeline
+	$(CARGO) bench --locked --bench limiters -- http
 
 bench-limiters: setup ## measure the limiters, beside plain commands and those of others (docs/limiters.md)
 	$(CARGO) bench --locked --bench limiters
@@ -64,14 +65,26 @@ test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of
 test-clients: setup ## lint the OpenAPI document, generate clients from it, and call a daemon of their own with them
 	@bash tools/test-clients.sh
 
+kubernetes: ## render packaging/kubernetes from the chart again
+	@bash tools/test-kubernetes.sh render
+
+test-kubernetes: setup ## the chart and the manifests: rendered again, validated, refused, and run by a daemon
+	@bash tools/test-kubernetes.sh
+
+test-producers: setup ## SDKs of CloudEvents and OpenMeter send usage to a daemon of their own
+	@bash tools/test-producers.sh
+
+grafana: ## write packaging/grafana/quotabell.json again
+	@python3 packaging/grafana/dashboard.py
+
+test-grafana: setup ## each query of the dashboard and of the alert rules, on a Prometheus that scraped daemons at work
+	@bash tools/test-grafana.sh
+
 # How long the scenarios may take together, the choices of a run, the streams that events are spread over, and which to play.
 MINUTES ?= 100
 SEED ?=
 PARTITIONS ?= 8
 SCENARIOS ?=
-
-test-producers: setup ## SDKs of CloudEvents and OpenMeter send usage to a daemon of their own
-	@bash tools/test-producers.sh
 
 torture: ## faults by the thousand, in full in 100 minutes: MINUTES=100 SEED= PARTITIONS=8 SCENARIOS="kills cluster"
 	@bash tools/setup.sh tests

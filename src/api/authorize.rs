@@ -81,7 +81,10 @@ impl Authorize {
         let AuthorizeQuery { subject, metric, units, id, record, deny } = query;
         let header = |name: &str| headers.get(name).map(|value| value.as_bytes().to_vec());
         let Some(subject) = subject.map(String::into_bytes).or_else(|| header(subject_header)) else {
-            return Err(Problem::bad_request(format!("the header {subject_header} is missing: it names the subject")));
+            return Err(Problem::bad_request(format!(
+                "the request names no subject: it needs the header {subject_header}, or the query parameter subject if the \
+                 path is /v1/authorize"
+            )));
         };
         let subject = Subject::parse(&subject).map_err(|error| Problem::bad_request(format!("subject: {error}")))?;
         let text = |given: Option<String>, name: &str| match given {

@@ -7,7 +7,7 @@ use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
     Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Locale, Outcome, OutcomeClass, Secret,
-    Subject, UnixMs,
+    Subject, TraceParent, UnixMs,
 };
 
 /// A boxed future, so that channels of different types have the same signature.
@@ -186,6 +186,14 @@ pub enum AlertPurpose {
 }
 
 impl Content<'_> {
+    /// The trace context of the event that reached the threshold of an alert.
+    pub fn traceparent(&self) -> Option<&TraceParent> {
+        match self {
+            Self::Alert(alert, _) => alert.traceparent.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The id of the alert, question or notice.
     pub fn id(&self) -> &str {
         match self {

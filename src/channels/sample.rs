@@ -75,6 +75,7 @@ impl Sample {
             raised_at_ms: raised_at,
             higher_thresholds: Vec::new(),
             largest: Vec::new(),
+            traceparent: None,
         }
     }
 }

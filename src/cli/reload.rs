@@ -90,6 +90,6 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     output::print(&args.format, &reloaded, |output| {
         let ReloadedPlans { fingerprint, changed } = &reloaded;
         let told = if *changed { "new plans are in effect" } else { "the plans are as before" };
-        output.line(format_args!("{told}, fingerprint {fingerprint}"))
+        output.line(format_args!("reloaded: {told}, fingerprint {fingerprint}"))
     })
 }

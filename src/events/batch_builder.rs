@@ -13,7 +13,7 @@ use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 use crate::types::{DeploymentId, Keys, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::batch_changes::BatchChanges;
-use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
+use super::parse::{InvalidEvent, RawEvent, UsageDelta, arrival_of, check_arrival, check_subject};
 use super::row_finder::RowFinder;
 use super::worker_cache::{LoadRequest, MissingRecords, ReadRecords, WorkerCache};
 
@@ -68,6 +68,16 @@ pub struct BatchBuilder {
     refused_bytes: usize,
     /// Number of event ids that the batch remembers.
     ids: usize,
+    judged: JudgedEntry,
+}
+
+/// The last entry that has thresholds judged. The settings of its subject are read again for it: nobody knows whether
+/// the worker has heard of the change that it follows.
+#[derive(Debug, Default)]
+struct JudgedEntry {
+    id: StreamId,
+    /// The subject whose settings must be read again.
+    subject: Option<Vec<u8>>,
 }
 
 /// One entry of a reading.
@@ -119,6 +129,7 @@ impl BatchBuilder {
             rows: RowFinder::new(late_max, separator),
             refused_bytes: 0,
             ids: 0,
+            judged: JudgedEntry::default(),
         }
     }
 
@@ -137,6 +148,11 @@ impl BatchBuilder {
     /// batch: when that event arrived.
     pub fn stopped_at_grants(&self) -> Option<UnixMs> {
         self.stopped_at.filter(|_| self.batch.entries == 0)
+    }
+
+    /// Takes the subject whose settings must be read again before the next entry is added.
+    pub const fn take_unsure(&mut self) -> Option<Vec<u8>> {
+        self.judged.subject.take()
     }
 
     /// The deployment that commits.
@@ -285,6 +301,10 @@ impl BatchBuilder {
         };
         let event = raw.parse(arrival)?;
         held.used_by(subject_index, self.number);
+        if event.amount == UsageDelta::Judge && self.judged.id != entry.id {
+            self.judged = JudgedEntry { id: entry.id, subject: Some(bytes.to_vec()) };
+            return Ok(AddResult::Missing);
+        }
         let Some(levels) = self.rows.find(held, subject_index, &event, None)? else { return Ok(AddResult::Missing) };
         let id = event.id.map(|id| {
             let metric = held.totals.metric(held.cache.subject(subject_index).extra.metric);
@@ -295,7 +315,7 @@ impl BatchBuilder {
             self.batch.duplicates += 1;
             return Ok(AddResult::Added);
         }
-        self.changes.count(held, levels.as_slice(), event.amount)?;
+        self.changes.count(held, levels.as_slice(), event.amount, event.traceparent)?;
         if let Some(id) = id {
             held.event_ids.insert(id);
             self.ids += 1;

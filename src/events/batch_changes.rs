@@ -13,7 +13,7 @@ use crate::ledger::totals::RowKey;
 use crate::types::text::pluralize;
 use crate::types::timestamp::Rfc3339;
 use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Subject, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Subject, TraceParent, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
 use super::worker_cache::{MissingRecords, Parent, ReadRecords, WorkerCache};
@@ -42,6 +42,8 @@ pub(super) struct BatchChanges {
     /// The thresholds that single events crossed: after a credit, the counts before and after the batch do not show
     /// them.
     crossings: HashSet<Crossing, RandomState>,
+    /// The trace contexts of these events.
+    traces: HashMap<Crossing, TraceParent, RandomState>,
     /// See [`BatchChanges::cost`].
     cost: usize,
 }
@@ -82,6 +84,7 @@ impl BatchChanges {
         self.records.clear();
         self.hashes.clear();
         self.crossings.clear();
+        self.traces.clear();
         self.cost = 0;
     }
 
@@ -100,18 +103,20 @@ impl BatchChanges {
         held: &mut WorkerCache,
         levels: &[u32],
         amount: UsageDelta,
+        trace: Option<&[u8]>,
     ) -> Result<(), InvalidEvent> {
         match amount {
             UsageDelta::Used(units) => {
                 levels.iter().try_for_each(|level| check_overflow(held, *level, units))?;
-                levels.iter().for_each(|level| self.add(held, *level, units));
+                levels.iter().for_each(|level| self.add(held, *level, units, trace));
             }
             UsageDelta::Credit(units) => levels.iter().for_each(|level| self.give_back(held, *level, units)),
+            UsageDelta::Judge => levels.iter().for_each(|level| self.judge(held, *level)),
         }
         Ok(())
     }
 
-    fn add(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
+    fn add(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units, trace: Option<&[u8]>) {
         let WorkerCache { cache, totals, .. } = held;
         let mut is_due = false;
         for at in cache.subject(subject_index).extra.rows() {
@@ -121,12 +126,22 @@ impl BatchChanges {
             is_due |= row.total >= row.next_threshold_units;
         }
         if is_due {
-            self.note_reached(held, subject_index, units);
+            self.note_reached(held, subject_index, units.get(), trace);
         }
     }
 
+    /// Judges the counts of a subject, which stay as they are.
+    fn judge(&mut self, held: &mut WorkerCache, subject_index: u32) {
+        let WorkerCache { cache, totals, .. } = held;
+        let is_due = |row: &u32| totals.row(*row).total >= totals.row(*row).next_threshold_units;
+        let due: Vec<u32> = cache.subject(subject_index).extra.rows().iter().copied().filter(is_due).collect();
+        due.iter().for_each(|row| self.change(totals, *row));
+        self.note_reached(held, subject_index, 0, None);
+    }
+
     /// Notes which thresholds the rows of a subject reached with its last event of `units`.
-    fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
+    fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: u64, trace: Option<&[u8]>) {
+        let trace = trace.and_then(TraceParent::from_field);
         for at in held.cache.subject(subject_index).extra.rows().to_vec() {
             let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
@@ -138,9 +153,16 @@ impl BatchChanges {
             let is_first = changed.highest == 0;
             changed.highest = changed.highest.max(total);
             let reached = || thresholds.iter().filter(|threshold| threshold.units <= total);
-            let crossed = reached().filter(|threshold| total - units.get() < threshold.units);
+            let crossed = reached().filter(|threshold| total - units < threshold.units);
             let before = self.crossings.len();
-            self.crossings.extend(crossed.map(|threshold| Crossing { index, units: threshold.units }));
+            for crossing in crossed.map(|threshold| Crossing { index, units: threshold.units }) {
+                // The first crossing raises the alert, also if a credit makes the count cross again.
+                if self.crossings.insert(crossing)
+                    && let Some(trace) = &trace
+                {
+                    self.traces.insert(crossing, trace.clone());
+                }
+            }
             // Until the alert records are known, every reached threshold may raise an alert.
             let alerts = if is_first { reached().count() } else { self.crossings.len() - before };
             changed.alerts += u32::try_from(alerts).expect("a limit has few thresholds");
@@ -363,6 +385,7 @@ impl BatchChanges {
                     raised_at_ms: now,
                     higher_thresholds: raised[at_threshold + 1..].iter().map(|higher| higher.threshold).collect(),
                     largest: largest.clone(),
+                    traceparent: self.traces.get(&Crossing { index, units }).cloned(),
                 };
                 let record = RaisedRecord::after(records.remove(&threshold), alert);
                 records.insert(threshold, record.clone());

@@ -37,6 +37,10 @@ pub struct RawEvent<'a> {
     pub ts: Option<&'a [u8]>,
     /// `id`.
     pub id: Option<&'a [u8]>,
+    /// `judge`.
+    pub judge: Option<&'a [u8]>,
+    /// `traceparent`.
+    pub traceparent: Option<&'a [u8]>,
     /// [`SOURCE_ARRIVAL`].
     pub source_arrival: Option<&'a [u8]>,
     /// Number of fields, including ignored ones.
@@ -56,6 +60,8 @@ pub struct UsageEvent<'a> {
     pub arrival: UnixMs,
     /// Its id, if the producer set one.
     pub id: Option<&'a [u8]>,
+    /// Its trace context, as it came.
+    pub traceparent: Option<&'a [u8]>,
 }
 
 /// How an event changes a count.
@@ -65,6 +71,8 @@ pub enum UsageDelta {
     Used(Units),
     /// It takes these units back. A count does not fall below 0.
     Credit(Units),
+    /// It changes no count: the subject's thresholds are judged by its present settings.
+    Judge,
 }
 
 /// A broken rule.
@@ -105,6 +113,8 @@ impl<'a> RawEvent<'a> {
                 b"metric" => &mut raw.metric,
                 b"ts" => &mut raw.ts,
                 b"id" => &mut raw.id,
+                b"judge" => &mut raw.judge,
+                b"traceparent" => &mut raw.traceparent,
                 _ => continue,
             };
             slot.get_or_insert(value);
@@ -170,10 +180,13 @@ impl<'a> RawEvent<'a> {
             return Err(InvalidEvent::new(RefusalReason::TooFarAhead, detail));
         }
         let arrival = arrival.max(copied.plus(-COPIED_WITHIN_MS));
-        Ok(UsageEvent { amount, metric, at, arrival, id: self.id })
+        Ok(UsageEvent { amount, metric, at, arrival, id: self.id, traceparent: self.traceparent })
     }
 
     fn amount(&self) -> Result<UsageDelta, InvalidEvent> {
+        if self.judge.is_some() {
+            return Ok(UsageDelta::Judge);
+        }
         match (self.units, self.credit) {
             (None, None) => Ok(UsageDelta::Used(Units::ONE)),
             (Some(digits), None) => {
@@ -261,7 +274,7 @@ mod tests {
     fn units_of(amount: UsageDelta) -> u64 {
         match amount {
             UsageDelta::Used(units) => units.get(),
-            UsageDelta::Credit(_) => 0,
+            UsageDelta::Credit(_) | UsageDelta::Judge => 0,
         }
     }
 

@@ -211,7 +211,8 @@ impl WorkerReport {
             counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(1);
             tracing::info!(
                 alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
-                threshold = %alert.threshold, used = alert.used, "alert raised"
+                threshold = %alert.threshold, used = alert.used,
+                traceparent = alert.traceparent.as_ref().map(display), "alert raised"
             );
         }
         if raised > 0 {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::CommitReply;
 use crate::redis_client::ReadError;
 use crate::redis_client::xread::{StreamReader, XreadReply};
+use crate::subjects::watch::SubjectChanges;
 use crate::types::{StreamId, UnixMs};
 
 use super::batch_builder::BatchBuilder;
@@ -71,6 +72,10 @@ impl Session<'_> {
         self.request().await?;
         loop {
             let can_add = self.ahead.add_some(&mut self.builder, &mut self.held);
+            if let Some(subject) = self.builder.take_unsure() {
+                self.worker.parts.changes.note(SubjectChanges::Of(vec![subject]));
+                self.loader.take_changes(&mut self.held, &self.worker.report);
+            }
             self.begin_loading()?;
             if self.settle_due_grants().await? {
                 continue;

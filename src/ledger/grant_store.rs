@@ -13,7 +13,7 @@ use super::read_totals::{CounterQuery, ask_counters, counters_from};
 use crate::redis_client::{Partition, Script};
 use crate::subjects::Profile;
 use crate::subjects::record::SubjectField;
-use crate::types::{GrantNotice, LimitUnits, StreamId, Subject, keys, nonce};
+use crate::types::{GrantNotice, LimitUnits, Metric, StreamId, Subject, keys, nonce};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("grant_store.lua")));
 
@@ -37,6 +37,17 @@ pub struct GrantChange<'a> {
     pub checkpoint: Option<StreamId>,
     /// The notices to raise.
     pub notices: &'a [GrantNotice],
+}
+
+impl GrantChange<'_> {
+    /// The used metrics whose limit the change lowers. Their thresholds must be judged: a gateway that refuses further
+    /// requests sends no event.
+    fn metrics_with_lower_limit(&self) -> BTreeSet<&Metric> {
+        let (before, after) = (self.before.grants.added(), self.after.added());
+        let is_lower = |of: &&MetricPeriod| after.of(&of.metric, of.period) < before.of(&of.metric, of.period);
+        let used = self.before.used.iter().filter(|(_, used)| **used > 0).map(|(of, _)| of);
+        used.filter(is_lower).map(|of| &of.metric).collect()
+    }
 }
 
 /// The reply of the script.
@@ -96,7 +107,8 @@ pub async fn read(
     Ok(StoredGrants { subject, grants, used })
 }
 
-/// Writes a change in one step.
+/// Writes a change in one step. If it lowers the limit of a used metric, an event that counts nothing has its
+/// thresholds judged.
 ///
 /// # Errors
 ///
@@ -105,11 +117,12 @@ pub async fn write(Partition { client, keys }: &Partition, change: GrantChange<'
     let StoredGrants { subject, grants, used } = change.before;
     let fields = change.after.changes(&nonce::nonce());
     let mut call = SCRIPT.call().key(keys.checkpoint()).key(keys.grants_due());
-    call = call.key(keys.grants(subject)).key(keys.outbox());
+    call = call.key(keys.grants(subject)).key(keys.outbox()).key(keys.stream());
     call = call.arg(subject.as_str()).arg(grants.version());
     call = call.arg(change.checkpoint.map(|id| id.to_string()).unwrap_or_default());
     call = call.arg(due_argument(change.after, fields.is_empty));
-    call = call.arg(fields.set.len()).arg(fields.removed.len()).arg(change.notices.len());
+    let judged = change.metrics_with_lower_limit();
+    call = call.arg(fields.set.len()).arg(fields.removed.len()).arg(change.notices.len()).arg(judged.len());
     for (of, used) in used {
         call = call.key(keys.usage(&of.metric, of.period, keys::bucket(subject.as_str()))).arg(*used);
     }
@@ -121,6 +134,9 @@ pub async fn write(Partition { client, keys }: &Partition, change: GrantChange<'
     }
     for notice in change.notices {
         call = call.arg(to_json(notice));
+    }
+    for metric in judged {
+        call = call.arg(metric.as_str());
     }
     let (reply,): (String,) = call.run(client).await?;
     match reply.as_str() {

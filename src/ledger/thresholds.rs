@@ -132,6 +132,7 @@ mod tests {
             raised_at_ms: UnixMs(0),
             higher_thresholds: Vec::new(),
             largest: Vec::new(),
+            traceparent: None,
         };
         (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
             RaisedRecord::after(Some(record), alert.clone())

@@ -9,7 +9,8 @@ use super::text::hex;
 use super::text_form::text_id;
 use super::timestamp::{Rfc3339, rfc3339};
 use super::{
-    AlertThreshold, Branch, DeploymentId, Metric, Percent, Period, StreamId, Subject, Threshold, UnixMs, Window,
+    AlertThreshold, Branch, DeploymentId, Metric, Percent, Period, StreamId, Subject, Threshold, TraceParent, UnixMs,
+    Window,
 };
 
 text_id! {
@@ -106,6 +107,9 @@ pub struct Alert {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = LARGEST_MAX))]
     pub largest: Vec<LargestChild>,
+    /// The `traceparent` of the event that reached the threshold; absent if it had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
 }
 
 /// Maximum number of children that an alert names.

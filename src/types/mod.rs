@@ -44,6 +44,7 @@ pub mod text;
 pub(crate) mod text_form;
 pub mod threshold;
 pub mod timestamp;
+pub mod trace_parent;
 pub mod units;
 pub mod window;
 
@@ -82,5 +83,6 @@ pub use subject::Subject;
 pub use text_form::UnknownVariant;
 pub use threshold::{AlertThreshold, Threshold};
 pub use timestamp::UnixMs;
+pub use trace_parent::TraceParent;
 pub use units::Units;
 pub use window::Window;

@@ -71,7 +71,7 @@ async fn a_query_wins_over_headers_and_may_ask_for_403() {
     assert_eq!(refused.header("x-quota-status"), Some("429"));
     assert_eq!(gateway.ask("GET", "/v1/authorize?subject=alice&units=10&deny=403", &[]).await.status, 200);
     for (query, why) in [
-        ("", "the header X-Quota-Subject is missing"),
+        ("", "it needs the header X-Quota-Subject"),
         ("?subject=", "subject:"),
         ("?subject=alice&units=0", "units: units must be decimal digits"),
         ("?subject=alice&metric=No", "metric:"),
@@ -90,5 +90,5 @@ async fn the_header_of_the_subject_is_chosen() {
     let gateway = Gateway::start(&[("QUOTABELL__CHECK__SUBJECT_HEADER", "X-Customer")]).await;
     let asked = [("x-customer", "alice"), ("x-quota-subject", "bob"), ("x-quota-units", "11")];
     gateway.ask("GET", "/v1/authorize", &asked).await.expect_problem(429, "alice asks for 11");
-    gateway.ask("GET", "/v1/authorize", &[]).await.expect_problem(400, "the header X-Customer is missing");
+    gateway.ask("GET", "/v1/authorize", &[]).await.expect_problem(400, "it needs the header X-Customer");
 }

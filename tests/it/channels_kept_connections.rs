@@ -30,6 +30,7 @@ async fn send_to(client: &WebhookClient, url: &str, keeps_connection: bool) -> O
         secret: None,
         body: &body,
         headers: &headers,
+        traceparent: None,
         challenge: None,
         keeps_connection,
     };

@@ -120,6 +120,7 @@ async fn a_connection_through_the_proxy_is_kept() {
             secret: None,
             body: &body,
             headers: &headers,
+            traceparent: None,
             challenge: None,
             keeps_connection: true,
         };

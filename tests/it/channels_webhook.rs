@@ -55,6 +55,7 @@ async fn send_signed_through(client: &WebhookClient, url: &str, secret: &str) ->
         secret,
         body: &body,
         headers: &headers,
+        traceparent: None,
         challenge: None,
         keeps_connection: false,
     };

@@ -159,10 +159,12 @@ fn every_metric_is_documented_with_its_kind() {
         assert!(kind != "counter" || is_plain == (meter.kind == MeterKind::Counter), "{}: labels", meter.name);
     }
     assert_eq!(documented.len(), meters::ALL.len(), "docs/operations.md names metrics that are not there");
-    for name in quoted_metrics(&text_of("packaging/alerts.yaml")) {
-        // The series of a histogram have a suffix.
-        let name = name.trim_end_matches("_bucket").trim_end_matches("_count");
-        assert!(meters::ALL.iter().any(|meter| meter.name == name), "packaging/alerts.yaml asks for {name}");
+    for path in ["packaging/alerts.yaml", "packaging/grafana/quotabell.json"] {
+        for name in quoted_metrics(&text_of(path)) {
+            // The series of a histogram have a suffix.
+            let name = name.trim_end_matches("_bucket").trim_end_matches("_count");
+            assert!(meters::ALL.iter().any(|meter| meter.name == name), "{path} asks for {name}");
+        }
     }
 }
 
@@ -179,9 +181,12 @@ fn every_alert_rule_is_documented_and_asks_for_labels_that_exist() {
     assert!(named.len() == documented.len() && named.len() > 10, "{named:?}");
     for rule in rules.split("- alert: ").skip(1) {
         let name = rule.lines().next().unwrap_or_default();
-        for part in ["expr: ", "severity: ", "summary: "] {
+        for part in ["expr: ", "severity: ", "summary: ", "runbook_url: "] {
             assert_eq!(rule.matches(part).count(), 1, "{name}: {part}");
         }
+        let link = rule.split("runbook_url: ").nth(1).and_then(|rest| rest.lines().next()).unwrap_or_default();
+        let (document, anchor) = link.split_once('#').unwrap_or_else(|| panic!("{name}: {link} has no anchor"));
+        assert!(anchors(&text_of(document)).iter().any(|heading| heading == anchor), "{name}: no heading {link}");
         let expression = rule.split("expr: ").nth(1).and_then(|rest| rest.split("labels: ").next()).unwrap_or_default();
         for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
             assert_eq!(expression.matches(open).count(), expression.matches(close).count(), "{name}: {open}");
@@ -204,6 +209,16 @@ fn every_alert_rule_is_documented_and_asks_for_labels_that_exist() {
             }
         }
     }
+}
+
+/// Helm reads no file outside the chart. A cluster whose rules are older than the documents warns of the wrong things.
+#[test]
+fn the_rules_of_the_chart_and_of_the_manifests_are_those_of_packaging() {
+    let rules = text_of("packaging/alerts.yaml");
+    let hint = "run make kubernetes";
+    assert_eq!(text_of("packaging/helm/quotabell/alerts.yaml"), rules, "packaging/helm/quotabell/alerts.yaml: {hint}");
+    let indented: Vec<String> = rules.lines().map(|line| format!("  {line}").trim_end().to_owned()).collect();
+    assert!(text_of("packaging/kubernetes/monitoring.yaml").contains(&indented.join("\n")), "monitoring.yaml: {hint}");
 }
 
 fn quoted_metrics(rules: &str) -> Vec<&str> {

@@ -402,3 +402,26 @@ async fn an_attempt_without_a_file_descriptor_says_so() {
     eventually("all are delivered", || async { (setting.outbox.totals().await.delivered == 3).then_some(()) }).await;
     daemon.drain().await;
 }
+
+/// Without it, nobody finds the request that used up the quota among the millions before it.
+#[tokio::test]
+async fn the_trace_of_the_event_that_crosses_goes_with_the_alert() {
+    let mut setting = DeliverySetting::found([]).await;
+    setting.reach("alice", "w").await;
+    let mut daemon = setting.setup.start().await;
+    let trace = |number: u8| format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b{number}-01");
+    for (units, traceparent) in [("50", trace(1)), ("30", trace(2)), ("1", trace(3)), ("19", "00-broken".to_owned())] {
+        let event = ["usage", "*", "subject", "alice", "units", units, "traceparent", &traceparent];
+        let _: String = setting.outbox.run("XADD", &event).await;
+    }
+    let mut seen = BTreeMap::new();
+    for _ in 0..2 {
+        let request = tokio::time::timeout(WAIT_MAX, setting.receiver.next()).await.expect("a request in time");
+        let body = verify(&request, &secret(7)).body;
+        let header = request.headers.get("traceparent").map(|value| value.to_str().expect("text").to_owned());
+        seen.insert(body["data"]["threshold_percent"].as_u64(), header);
+    }
+    assert_eq!(seen, BTreeMap::from([(Some(80), Some(trace(2))), (Some(100), None)]));
+    daemon.says(&format!("traceparent={}", trace(2))).await;
+    daemon.drain().await;
+}

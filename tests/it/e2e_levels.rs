@@ -211,3 +211,20 @@ async fn a_branch_is_checked_shown_and_erased() {
     assert_eq!(used("other").await, Some(7));
     daemon.drain().await;
 }
+
+/// A key within its own limit that is refused is a riddle to whoever looks at the key alone.
+#[tokio::test]
+async fn explain_names_the_level_above_that_has_checks_refused() {
+    let tree = Tree::plant().await;
+    let mut daemon = tree.setup.start().await;
+    daemon.becomes_ready().await;
+    tree.add("acme/search/key-7", 1000).await;
+    let explained =
+        "Checks are refused by the level acme above it: it has used 1000 of 1000 units of requests in the day";
+    eventually("explain says it", || async {
+        tree.run("explain --subject acme/search/key-7").expect_done().contains(explained).then_some(())
+    })
+    .await;
+    let own = tree.run("explain --subject acme").expect_done();
+    assert!(!own.contains("above it"), "{own}");
+}

@@ -129,20 +129,20 @@ async fn a_hangup_names_the_settings_that_wait_for_the_next_start() {
 #[tokio::test]
 async fn the_command_says_what_became_of_the_plans() {
     let daemon = Planned::start("1000").await;
-    assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("the plans are as before, fingerprint "));
+    assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("reloaded: the plans are as before, fingerprint "));
     write(&daemon.file, "2000");
-    assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("new plans are in effect, fingerprint "));
+    assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("reloaded: new plans are in effect, fingerprint "));
     assert_eq!(daemon.checked_limit().await, 2000);
     // Counting ignores it, so the fingerprint stays.
     write_plans(&daemon.file, "[plans.free]\nlimits = { requests = 2000 }\nthresholds = [80, 100]\nrefuse_at = 120\n");
-    assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("new plans are in effect, fingerprint "));
+    assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("reloaded: new plans are in effect, fingerprint "));
     let again = quotabell(["reload", "--json", "--url", &format!("http://{}", daemon.address)]);
     let again = &again.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_json()[0];
     assert!(again["fingerprint"].is_string() && again["changed"] == false, "{again}");
     // A machine without certificate authorities: none are needed without TLS.
     let bare = quotabell(["reload", "--url", &format!("http://{}", daemon.address)]);
     let bare = bare.env("QUOTABELL__HTTP__TOKEN", TOKEN).env("SSL_CERT_FILE", "/absent").env("SSL_CERT_DIR", "/absent");
-    assert!(bare.run().expect_done().starts_with("the plans are as before"));
+    assert!(bare.run().expect_done().starts_with("reloaded: the plans are as before"));
     write(&daemon.file, "-1");
     fails(&daemon.reload(Some(TOKEN)), &["422", "plans.free.limits.requests", "stay in effect"]);
     assert_eq!(daemon.checked_limit().await, 2000);

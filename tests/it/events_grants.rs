@@ -53,6 +53,15 @@ fn grant(id: &str, units: u64) -> Grant {
     }
 }
 
+/// A plan without limits.
+fn plans() -> Plans {
+    let limits = BTreeMap::new();
+    let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
+    let (refuse_at, rate) = (Default::default(), Default::default());
+    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, rate };
+    Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
+}
+
 fn redis(partition: &Partition) -> RedisPartition {
     RedisPartition { client: partition.client.clone(), keys: partition.keys.clone() }
 }
@@ -107,10 +116,10 @@ async fn an_expiry_is_made_up_at_its_place_in_the_stream() {
     assert_eq!(of(&spent(&partition, "other").await, "one"), (0, GrantState::Expired));
     assert_eq!(partition.count("acme", "requests", total()).await, Some(62));
     // 80 % of 300 was never reached; 80 % of 155 is 124.
-    partition.add_at("2023-11-21T12:00:00Z", &["subject", "acme", "units", "61"]).await;
+    partition.add(&[(b"subject", b"acme"), (b"units", b"61")]).await;
     partition.caught_up().await;
     assert_eq!(partition.raised("acme").await, []);
-    partition.add_at("2023-11-21T12:00:01Z", &["subject", "acme", "units", "1"]).await;
+    partition.add(&[(b"subject", b"acme")]).await;
     partition.caught_up().await;
     assert_eq!(partition.raised("acme").await, [(80, 124)]);
 }
@@ -136,11 +145,7 @@ async fn a_top_up_lets_alerts_be_raised_again() {
     let partition = Partition::with_worker().await;
     partition.set("acme", &["limit:requests", "0/total"]).await;
     let subject: Subject = "acme".parse().expect("legal");
-    let limits = BTreeMap::new();
-    let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-    let (refuse_at, rate) = (Default::default(), Default::default());
-    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, rate };
-    let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+    let plans = plans();
     let top_up = async |id: &str, units: u64| {
         let units = Units::new(units).expect("in range");
         let id = Some(id.parse().expect("legal"));
@@ -288,4 +293,57 @@ async fn a_change_is_not_computed_from_an_old_count() {
     partition.caught_up().await;
     assert_eq!(write(None).await, GrantReply::Changed);
     assert_eq!(of(&spent(&partition, "acme").await, "one"), (0, GrantState::Active));
+}
+
+/// A gateway that refuses further requests sends no event, so nobody would hear that the units are used up.
+#[tokio::test]
+async fn a_limit_that_an_ended_grant_lowers_raises_its_alerts_without_an_event() {
+    let partition = Partition::with_worker().await;
+    let raised = async |subject: &str, expected: &[(u64, u64)]| {
+        eventually("the alerts are raised", || async { (partition.raised(subject).await == expected).then_some(()) })
+            .await;
+    };
+    for subject in ["expires", "revoked", "unused"] {
+        partition.set(subject, &["limit:requests", "0/total"]).await;
+    }
+    let expires_at = Some(Rfc3339(partition.now().await.plus(1_500)));
+    for subject in ["expires", "unused"] {
+        give(&partition, subject, [Grant { expires_at, ..grant("one", 10) }]).await;
+    }
+    give(&partition, "revoked", [grant("one", 10), grant("two", 15)]).await;
+    for (subject, units) in [("expires", "6"), ("revoked", "13")] {
+        partition.add(&[(b"subject", subject.as_bytes()), (b"units", units.as_bytes())]).await;
+    }
+    partition.caught_up().await;
+    assert_eq!((partition.raised("expires").await, partition.raised("revoked").await), (vec![], vec![]));
+    let (subject, two): (Subject, GrantId) = ("revoked".parse().expect("legal"), "two".parse().expect("legal"));
+    grants::revoke(&redis(&partition), &plans(), &subject, &two).await.expect("revoked");
+    // It had paid for 3 units, the first one for 10.
+    raised("revoked", &[(80, 11), (100, 13)]).await;
+    raised("expires", &[(80, 5), (100, 6)]).await;
+    let grants = spent(&partition, "unused").await;
+    assert_eq!(of(&grants, "one").1, GrantState::Expired);
+    let entries: Vec<(String, Vec<String>)> = partition.run(&["XRANGE", partition.keys.stream(), "-", "+"]).await;
+    let judged = entries.iter().filter(|(_, fields)| fields.contains(&"judge".to_owned()));
+    let subjects: Vec<&str> = judged.map(|(_, fields)| fields[1].as_str()).collect();
+    assert_eq!(subjects, ["revoked", "expires"], "nobody used units of the third one");
+    assert_eq!(partition.count("expires", "requests", total()).await, Some(6));
+}
+
+/// A platform that lowers a limit may not want to wait for the next request of its customer.
+#[tokio::test]
+async fn an_event_that_counts_nothing_has_a_lowered_limit_judged() {
+    let partition = Partition::with_worker().await;
+    partition.set("acme", &["limit:requests", "100/day"]).await;
+    partition.add(&[(b"subject", b"acme"), (b"units", b"50")]).await;
+    partition.caught_up().await;
+    // Other than `set`, this does not wait until the worker has heard of it.
+    partition.run::<u64>(&["HSET", "quota_subject:acme", "limit:requests", "60/day"]).await;
+    partition.add(&[(b"subject", b"acme"), (b"judge", b"1"), (b"units", b"7")]).await;
+    partition.add(&[(b"subject", b"nobody"), (b"judge", b"1")]).await;
+    partition.caught_up().await;
+    assert_eq!(partition.raised("acme").await, [(80, 48)]);
+    let today = partition.today().await;
+    assert_eq!(partition.count("acme", "requests", today).await, Some(50));
+    assert_eq!(partition.count("nobody", "requests", today).await, None);
 }

@@ -377,6 +377,7 @@ fn subject_of<'a>(fields: &HashMap<&[u8], &'a [u8]>) -> Result<&'a str, &'static
 fn usage_of<'a>(fields: &HashMap<&[u8], &'a [u8]>, arrival_ms: i64) -> Result<Usage<'a>, &'static str> {
     let field = |name: &str| fields.get(name.as_bytes()).copied();
     let (units, is_credit) = match (field("units"), field("credit")) {
+        _ if field("judge").is_some() => (0, false),
         (None, None) => (1, false),
         (Some(units), None) => (number_of(units).ok_or("bad_units")?, false),
         (None, Some(credit)) => (number_of(credit).ok_or("bad_credit")?, true),

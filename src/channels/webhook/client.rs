@@ -32,7 +32,7 @@ use crate::channels::{connection_error, tls};
 use crate::contacts::ExtraHeaders;
 use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
-use crate::types::{Outcome, OutcomeClass, Secret};
+use crate::types::{Outcome, OutcomeClass, Secret, TraceParent};
 
 /// Maximum number of bytes that are read of a response body. The response to an alert is not used: reading it lets a
 /// receiver finish writing before the connection closes. An echo is far shorter. A receiver must not keep the client
@@ -66,6 +66,8 @@ pub struct WebhookRequest<'a> {
     pub body: &'a WebhookBody,
     /// Additional headers of the contact; judged here.
     pub headers: &'a ExtraHeaders,
+    /// The trace context that the receiver continues.
+    pub traceparent: Option<&'a TraceParent>,
     /// The text that the receiver must send back, such as `{"challenge": ...}`, if it is asked for consent.
     pub challenge: Option<&'a str>,
     /// Whether more deliveries to this receiver are due and it answered last time: the connection is then kept for
@@ -263,6 +265,9 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert("webhook-id", HeaderValue::from_str(request.id).ok()?);
     headers.insert("webhook-timestamp", HeaderValue::from(request.now_s));
+    if let Some(traceparent) = request.traceparent {
+        headers.entry("traceparent").or_insert(HeaderValue::from_str(traceparent.as_str()).ok()?);
+    }
     if let Some(secrets) = secrets {
         let signature = secrets.sign(request.id, request.now_s, json);
         headers.insert("webhook-signature", HeaderValue::from_str(&signature).ok()?);

@@ -151,8 +151,10 @@ impl WebhookChannel {
         let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
         let signs = options.format.secret_use() != SecretUse::RoutingKey;
         let (secret, headers) = (options.secret.as_ref().filter(|_| signs), &options.headers);
-        let (body, keeps_connection) = (&body, more_follows);
-        self.client.send(WebhookRequest { id, now_s, url, secret, body, headers, challenge, keeps_connection }).await
+        let (body, keeps_connection, traceparent) = (&body, more_follows, content.traceparent());
+        let request =
+            WebhookRequest { id, now_s, url, secret, body, headers, traceparent, challenge, keeps_connection };
+        self.client.send(request).await
     }
 
     /// Checks that the template of a contact exists.

@@ -344,8 +344,17 @@ impl Explainer {
         let contacts = self.contacts.read_contacts(&stored);
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+        let mut above = Vec::new();
+        for level in &levels[1..] {
+            let settings = SubjectSettings::read(&StoredLevels::read(client, keys, &level.subject).await?, &self.plans);
+            let subject = level.subject.clone();
+            let request = UsageRequest { subject, settings, day: None, now, late_max: self.late_max };
+            let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+            above.push((usage, level.profile.refuse_at()));
+        }
         let facts = subject::SubjectFacts {
             usage: &usage,
+            above: &above,
             is_known,
             deliveries: &deliveries,
             has_known_limits: profile.has_known_limits(),

@@ -7,14 +7,18 @@ use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::{LimitThreshold, thresholds_of};
 use crate::outbox::Pause;
-use crate::subjects::SubjectMutes;
+use crate::subjects::{RefuseAt, SubjectMutes};
 use crate::types::text::pluralize;
-use crate::types::{Alert, AlertId, Channel, ContactFilter, DeliveryState, Metric, Threshold, Units, UnixMs};
-use crate::views::usage::WindowUsageView;
+use crate::types::{
+    Alert, AlertId, Channel, ContactFilter, DeliveryState, LimitUnits, Metric, Threshold, Units, UnixMs,
+};
+use crate::views::usage::{MetricUsageView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
 pub(super) struct SubjectFacts<'a> {
     pub(super) usage: &'a UsageView,
+    /// The usage of the levels above it, the nearest first, with the share of their limits at which checks refuse.
+    pub(super) above: &'a [(UsageView, RefuseAt)],
     /// Whether it has stored data.
     pub(super) is_known: bool,
     /// Its stored deliveries.
@@ -73,6 +77,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     if metrics.is_empty() {
         said.push("It has used nothing, and no limit holds for it.".to_owned());
     }
+    said.extend(facts.above.iter().flat_map(|(level, refuse_at)| exhausted(level, *refuse_at)));
     if facts.refused > 0 {
         let events = pluralize(facts.refused, "event of it is", "events of it are");
         said.push(format!(
@@ -83,6 +88,28 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     said.extend(recipients(facts.contacts, facts.now));
     said.extend(facts.pause.map(paused));
     said
+}
+
+/// The limits of a level above that let no check through.
+fn exhausted(level: &UsageView, refuse_at: RefuseAt) -> Vec<String> {
+    let of_window = |metric: &Metric, window: &WindowUsageView| {
+        let (used, limit) = (window.used.unwrap_or_default(), LimitUnits::default().plus(window.limit?));
+        let span = match window.resets_at {
+            Some(_) => format!("in the {} {}", window.window, window.period),
+            None => "in total".to_owned(),
+        };
+        (used >= refuse_at.units_max(limit)).then(|| {
+            format!(
+                "Checks are refused by the level {} above it: it has used {used} of {} of {metric} {span}.",
+                level.subject,
+                pluralize(limit.get(), "unit", "units")
+            )
+        })
+    };
+    let windows = |metric: &MetricUsageView| {
+        metric.windows.iter().filter_map(|window| of_window(&metric.metric, window)).collect::<Vec<_>>()
+    };
+    level.metrics.iter().flat_map(windows).collect()
 }
 
 /// Explains the usage in a period, the raised alerts, and the distance to the next alert.
