@@ -85,17 +85,22 @@ async fn events_that_are_sent_until_they_are_acknowledged_count_once_whenever_th
         if of_redis {
             books.server.kill();
         }
-        if of_daemon {
-            daemon.kill().await;
-        }
+        let survivor = match of_daemon {
+            true => {
+                daemon.kill().await;
+                None
+            }
+            false => Some(daemon),
+        };
         if of_redis {
             books.server.restart();
             let ping = redis::cmd("PING");
             eventually("Redis answers", || async { books.client.query::<String>(&ping).await.ok() }).await;
         }
-        if of_daemon {
-            daemon = begin(&setup, &started).await;
-        }
+        daemon = match survivor {
+            Some(daemon) => daemon,
+            None => begin(&setup, &started).await,
+        };
     }
     shared.stop.cancel();
     let (mut acknowledged, mut resent) = (Vec::new(), 0);
