@@ -233,7 +233,12 @@ async fn one_bad_event_is_refused_alone_and_kept() {
 #[tokio::test]
 async fn unknown_fields_are_refused_or_ignored() {
     let ingesting = Ingesting::start().await;
-    let body = r#"{"subject":"alice","unit":5,"id":"a"}"#;
+    // The daemon's own.
+    ingesting
+        .send(JSON, r#"{"subject":"alice","judge":"1"}"#)
+        .await
+        .expect_problem(400, "the field \"judge\" is not known");
+    let body = r#"{"subject":"alice","unit":5,"judge":"1","id":"a"}"#;
     ingesting.send(JSON, body).await.expect_problem(400, "unknown_field: the field \"unit\" is not known");
     let ignoring = format!("{PATH}?unknown=ignore");
     let json = [("content-type", JSON)];
