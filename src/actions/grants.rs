@@ -3,6 +3,7 @@
 //! A change is computed from the stored grants and the committed counts, and is written only if neither has changed
 //! since; otherwise it is computed again. So a grant is given once, however often and from how many sides it is sent.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,6 +172,36 @@ pub async fn revoke(
         }
     }
     Err(GrantError::Contended(subject.clone()))
+}
+
+/// Warns of grants that raise no limit, because the settings of their subject have none any more: nobody would hear
+/// that the units are used up, and checks would refuse nothing.
+///
+/// # Errors
+///
+/// [`GrantError::Redis`].
+pub async fn warnings_of_lost_limits(
+    partition: &Partition,
+    plans: &Plans,
+    subject: &Subject,
+) -> Result<Vec<String>, GrantError> {
+    let stored = read(partition, subject, None).await?;
+    if stored.grants.all().is_empty() {
+        return Ok(Vec::new());
+    }
+    let (profile, has_unreadable, now) = settings(partition, plans, subject).await?;
+    let has_limit = |grant: &Grant| {
+        has_unreadable || profile.limits_of(&grant.metric).iter().any(|limit| limit.window == grant.period.window())
+    };
+    let is_over = |grant: &Grant| grant.period.has_end() && grant.period.ends_everywhere() <= now;
+    let lost = stored.grants.all().into_iter().filter(|grant| grant.remaining() > 0 && !is_over(grant));
+    let lost: BTreeSet<(Metric, Window)> =
+        lost.filter(|grant| !has_limit(grant)).map(|grant| (grant.metric.clone(), grant.period.window())).collect();
+    let warning = |(metric, window): (Metric, Window)| {
+        let base = if window == Window::Total { ": 0/total lets only grants count" } else { "" };
+        format!("{subject} has grants of {metric} for the window {window} and no limit that they raise{base}")
+    };
+    Ok(lost.into_iter().map(warning).collect())
 }
 
 async fn settings(

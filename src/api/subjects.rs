@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use futures_util::TryFutureExt as _;
 use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use super::subject_body::SubjectBody;
 use crate::actions::contacts::ContactActionError;
+use crate::actions::grants;
 use crate::actions::subject_change::{self, ContactsChange, SubjectChange};
 use crate::contacts::store::EditContactsError;
 use crate::erasure::{self, ErasedSubject, branch};
@@ -102,6 +104,10 @@ pub(super) async fn replace(
     let settings = &change.settings;
     tracing::info!(%subject, "settings are replaced");
     for warning in limit_warnings(&settings.set) {
+        tracing::warn!(%subject, "{warning}");
+    }
+    let of_grants = grants::warnings_of_lost_limits(partition, plans, &subject);
+    for warning in within(CALL_TIMEOUT, of_grants.map_err(Problem::from)).await? {
         tracing::warn!(%subject, "{warning}");
     }
     Ok(JsonAnswer(shown))

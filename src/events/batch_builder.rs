@@ -15,6 +15,7 @@ use crate::types::{DeploymentId, Keys, RefusalReason, StreamId, Subject, UnixMs}
 use super::batch_changes::BatchChanges;
 use super::parse::{InvalidEvent, RawEvent, UsageDelta, arrival_of, check_arrival, check_subject};
 use super::row_finder::RowFinder;
+use super::stream_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, StreamEntry, look_up};
 use super::worker_cache::{LoadRequest, MissingRecords, ReadRecords, WorkerCache};
 
 /// Maximum time between the readings of a batch's first and last entry. A longer batch would apply limits late.
@@ -28,10 +29,6 @@ const REFUSED_COST: usize = 15;
 const IDS_OF_A_COUNTER: usize = 4;
 /// Approximate maximum number of bytes of refused events in one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
-
-/// Number of entries that are looked up together, so that their memory accesses overlap. If the cache holds many
-/// subjects, these accesses are most of the cost of an event.
-const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// Bounds of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,23 +75,6 @@ struct JudgedEntry {
     id: StreamId,
     /// The subject whose settings must be read again.
     subject: Option<Vec<u8>>,
-}
-
-/// One entry of a reading.
-#[derive(Debug, Clone)]
-pub struct StreamEntry<F> {
-    /// Its id.
-    pub id: StreamId,
-    /// Its fields and values.
-    pub fields: F,
-}
-
-/// An entry with its fields by name, and the position of its subject in the cache.
-struct LookedUpEntry<'a, F> {
-    entry: StreamEntry<F>,
-    raw: RawEvent<'a>,
-    /// `None` if the cache does not hold the subject, or the entry has none.
-    subject_index: Option<u32>,
 }
 
 /// What happened to an entry.
@@ -398,16 +378,6 @@ impl BatchBuilder {
         (self.refused_bytes, self.ids) = (0, 0);
         batch
     }
-}
-
-/// Finds the subjects of entries, and brings the rows of their last events into the processor's cache.
-fn look_up<F>(held: &WorkerCache, some: &mut [LookedUpEntry<'_, F>]) {
-    for found in some.iter_mut() {
-        found.subject_index = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
-    }
-    let rows = some.iter().filter_map(|found| held.cache.subject(found.subject_index?).extra.rows().first());
-    // The sum is not used. Computing it loads each row into the processor's cache.
-    std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.row(*row).total)));
 }
 
 #[cfg(test)]

@@ -10,10 +10,8 @@ use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, PeriodState, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
-use crate::types::text::pluralize;
 use crate::types::timestamp::Rfc3339;
-use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, RefusalReason, Subject, TraceParent, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, Subject, TraceParent, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
 use super::worker_cache::{MissingRecords, Parent, ReadRecords, WorkerCache};
@@ -40,10 +38,8 @@ pub(super) struct BatchChanges {
     /// The [`RowKey::hash_id`] of the hashes of the changed counters.
     hashes: HashSet<u32, RandomState>,
     /// The thresholds that single events crossed: after a credit, the counts before and after the batch do not show
-    /// them.
-    crossings: HashSet<Crossing, RandomState>,
-    /// The trace contexts of these events.
-    traces: HashMap<Crossing, TraceParent, RandomState>,
+    /// them. With the trace context of the event, if it has one.
+    crossings: HashMap<Crossing, Option<TraceParent>, RandomState>,
     /// See [`BatchChanges::cost`].
     cost: usize,
 }
@@ -84,7 +80,6 @@ impl BatchChanges {
         self.records.clear();
         self.hashes.clear();
         self.crossings.clear();
-        self.traces.clear();
         self.cost = 0;
     }
 
@@ -107,7 +102,7 @@ impl BatchChanges {
     ) -> Result<(), InvalidEvent> {
         match amount {
             UsageDelta::Used(units) => {
-                levels.iter().try_for_each(|level| check_overflow(held, *level, units))?;
+                levels.iter().try_for_each(|level| held.check_fits(*level, units))?;
                 levels.iter().for_each(|level| self.add(held, *level, units, trace));
             }
             UsageDelta::Credit(units) => levels.iter().for_each(|level| self.give_back(held, *level, units)),
@@ -157,11 +152,7 @@ impl BatchChanges {
             let before = self.crossings.len();
             for crossing in crossed.map(|threshold| Crossing { index, units: threshold.units }) {
                 // The first crossing raises the alert, also if a credit makes the count cross again.
-                if self.crossings.insert(crossing)
-                    && let Some(trace) = &trace
-                {
-                    self.traces.insert(crossing, trace.clone());
-                }
+                self.crossings.entry(crossing).or_insert_with(|| trace.clone());
             }
             // Until the alert records are known, every reached threshold may raise an alert.
             let alerts = if is_first { reached().count() } else { self.crossings.len() - before };
@@ -270,7 +261,7 @@ impl BatchChanges {
             let units = threshold.units;
             let transition = match units {
                 _ if changed.before < units && units <= total => ThresholdTransition::Crossed,
-                _ if self.crossings.contains(&Crossing { index, units }) => ThresholdTransition::Crossed,
+                _ if self.crossings.contains_key(&Crossing { index, units }) => ThresholdTransition::Crossed,
                 _ if units <= used => ThresholdTransition::ReachedBefore,
                 _ => ThresholdTransition::NotReached,
             };
@@ -385,7 +376,7 @@ impl BatchChanges {
                     raised_at_ms: now,
                     higher_thresholds: raised[at_threshold + 1..].iter().map(|higher| higher.threshold).collect(),
                     largest: largest.clone(),
-                    traceparent: self.traces.get(&Crossing { index, units }).cloned(),
+                    traceparent: self.crossings.get(&Crossing { index, units }).cloned().flatten(),
                 };
                 let record = RaisedRecord::after(records.remove(&threshold), alert);
                 records.insert(threshold, record.clone());
@@ -396,14 +387,4 @@ impl BatchChanges {
         held.totals.row_mut(changed.row).next_threshold_units =
             next_threshold(&thresholds, row.total, |threshold| records.get(&threshold));
     }
-}
-
-/// The broken rule if a counter of the subject would pass 2^53 - 1.
-fn check_overflow(held: &WorkerCache, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
-    let rows = held.cache.subject(subject_index).extra.rows();
-    let left = |row: &u32| UNITS_MAX - held.totals.row(*row).total;
-    let Some(left) = rows.iter().map(left).find(|left| *left < units.get()) else { return Ok(()) };
-    let left = pluralize(left, "unit fits", "units fit");
-    let detail = format!("the counter would pass {UNITS_MAX}, {left}");
-    Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail))
 }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use crate::subjects::Profile;
 use crate::types::subject::LEVELS_MAX;
-use crate::types::{Separator, Subject};
+use crate::types::text::pluralize;
+use crate::types::units::UNITS_MAX;
+use crate::types::{RefusalReason, Separator, Subject, Units};
 
+use super::parse::InvalidEvent;
 use super::worker_cache::{Parent, WorkerCache};
 
 /// The indexes of a subject and of all levels above it, from the top.
@@ -100,5 +103,18 @@ impl WorkerCache {
             subject.used = number;
             at = subject.extra.parent;
         }
+    }
+    /// Checks that an event of `units` fits in all counters of a subject.
+    ///
+    /// # Errors
+    ///
+    /// A counter would pass 2^53 - 1.
+    pub(super) fn check_fits(&self, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
+        let rows = self.cache.subject(subject_index).extra.rows();
+        let left = |row: &u32| UNITS_MAX - self.totals.row(*row).total;
+        let Some(left) = rows.iter().map(left).find(|left| *left < units.get()) else { return Ok(()) };
+        let left = pluralize(left, "unit fits", "units fit");
+        let detail = format!("the counter would pass {UNITS_MAX}, {left}");
+        Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail))
     }
 }

@@ -29,6 +29,7 @@ pub mod session;
 mod session_error;
 mod session_start;
 mod state_loader;
+mod stream_entry;
 mod stream_maintenance;
 pub mod worker;
 pub mod worker_cache;

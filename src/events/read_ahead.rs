@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use crate::redis_client::XreadReply;
 use crate::types::{StreamId, UnixMs};
 
-use super::batch_builder::{AddResult, BatchBuilder, StreamEntry};
+use super::batch_builder::{AddResult, BatchBuilder};
+use super::stream_entry::StreamEntry;
 use super::worker_cache::{LoadRequest, WorkerCache};
 
 /// Maximum number of readings that wait. The server then waits until one of them is added.

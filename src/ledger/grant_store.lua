@@ -12,8 +12,8 @@
 -- ARGV[3] checkpoint that the counters belong to, '' for any
 -- ARGV[4] when something is due next, ms; 'inf': never; 'none': no grant is left
 -- ARGV[5 .. 8] number of fields to set, of fields to remove, of notices, and of metrics to judge
--- ARGV[9 ..] the value of each counter, '0' if it is missing; fields to set and their values; fields to remove; notices;
---            metrics to judge
+-- ARGV[9 ..] the value of each counter, '0' if it is missing; fields to set and their values; fields to remove;
+--            notices; metrics to judge
 --
 -- Returns {'written'}   everything is written
 --         {'changed'}   the grants or a counter have changed: nothing written; read again

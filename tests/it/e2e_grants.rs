@@ -218,3 +218,18 @@ async fn an_import_gives_grants_once() {
     let units: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(units.iter().map(|grant| &grant["units"]).collect::<Vec<_>>(), [&json!(5), &json!(7)]);
 }
+
+/// Limits are replaced as a whole, so `0/total` is easily forgotten: the balance would end without a word.
+#[tokio::test]
+async fn whoever_takes_the_limit_away_that_grants_raise_is_warned() {
+    let mut provider = Provider::start().await;
+    provider.grant("acme", json!({"units": 50})).await;
+    let kept = provider.run("subject set acme --limit requests=200/day --limit requests=0/total");
+    assert!(kept.code == 0 && !kept.stderr.contains("no limit that they raise"), "{}", kept.told());
+    let lost = provider.run("subject set acme --limit requests=200/day");
+    let warning = "acme has grants of requests for the window total and no limit that they raise: 0/total lets only \
+                   grants count";
+    assert!(lost.code == 0 && lost.stderr.contains(warning), "{}", lost.told());
+    assert_eq!(provider.api.put("/v1/subjects/acme", &json!({"limits": {"requests": "5/day"}})).await.status, 200);
+    provider.daemon.says(warning).await;
+}

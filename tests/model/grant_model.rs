@@ -107,7 +107,11 @@ impl GrantModel {
         let field = |name: &str| fields.iter().find(|field| field.0 == name.as_bytes()).map(|field| &field.1);
         let text = |name| field(name).and_then(|value| std::str::from_utf8(value).ok());
         let Some(subject) = text("subject").filter(|subject| subject.starts_with(PREPAID)) else { return };
-        let units: u64 = text("units").and_then(|units| units.parse().ok()).expect("ours has units");
+        // The entry that has thresholds judged uses nothing, but time has passed until its arrival.
+        let units: u64 = match text("judge") {
+            Some(_) => 0,
+            None => text("units").and_then(|units| units.parse().ok()).expect("ours has units"),
+        };
         *self.sent.entry(subject.to_owned()).or_default() += units;
         let ends = subject.match_indices('/').map(|(at, _)| at).chain([subject.len()]);
         for end in ends {

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::actions::contact_spec::{ContactColumns, GeneratedSecret};
+use crate::actions::grants;
 use crate::actions::subject_change::{self, ContactsChange, MergedChange, SubjectChange};
 use crate::actions::subject_patch::{OtherSettings, SubjectPatch};
 use crate::cli::connect;
@@ -126,7 +127,8 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
         say(note);
     }
     let warnings = limit_warnings(settings).into_iter().chain(contact_checks::warnings(specs, &config));
-    for warning in warnings.chain(locale_warning) {
+    let of_grants = grants::warnings_of_lost_limits(partition, &config.plans()?, &change.subject).await?;
+    for warning in warnings.chain(locale_warning).chain(of_grants) {
         say(format_args!("warning: {warning}"));
     }
     let done = SetSummary { subject: &change.subject, changed: fields.names(), webhook_secrets: generated };
