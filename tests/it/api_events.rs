@@ -256,7 +256,7 @@ async fn the_path_of_openmeter_takes_the_same() {
     let ingesting = Ingesting::start().await;
     let event =
         json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "calls", "subject": "alice"}).to_string();
-    let headers = [("content-type", CLOUD_EVENT), ("user-agent", "openmeter/1.0.0 Python/3.11")];
+    let headers = [("content-type", CLOUD_EVENT), ("user-agent", "app python-openmeter/0.0.0 Python/3.11.2 (Linux)")];
     expect_accepted(&ingesting.api.send("POST", "/api/v1/events", &headers[..1], event.clone()).await, 1);
     let of_sdk = ingesting.api.send("POST", "/api/v1/events", &headers, event.clone()).await;
     assert_eq!((of_sdk.status, of_sdk.text.as_str()), (204, ""));

@@ -68,7 +68,8 @@ impl<'a> CloudEvent<'a> {
         let attribute = |name: &str| {
             let Some(value) = headers.get(format!("ce-{name}")) else { return Ok(None) };
             let value = percent_decode(value.as_bytes()).decode_utf8();
-            let refused = |_| InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} is not UTF-8"));
+            let detail = || format!("ce-{name} is not UTF-8, percent-encode what is not ASCII");
+            let refused = |_| InvalidEvent::new(RefusalReason::BadCloudevent, detail());
             value.map(Some).map_err(refused)
         };
         check_version(attribute("specversion")?.as_deref())?;
@@ -409,7 +410,7 @@ mod tests {
         assert_eq!(events(&headers, "{\"units\":2}\n"), Ok((subject, Some("2".to_owned()))));
         assert!(events(&headers, "{").expect_err("half").contains("is not JSON: EOF"));
         headers.insert("ce-subject", "%ff".parse().expect("a header"));
-        assert_eq!(events(&headers, ""), Err("ce-subject is not UTF-8".to_owned()));
+        assert_eq!(events(&headers, ""), Err("ce-subject is not UTF-8, percent-encode what is not ASCII".to_owned()));
         headers.remove("ce-id");
         headers.remove("ce-subject");
         assert_eq!(events(&headers, ""), Err("ce-id is missing or empty".to_owned()));

@@ -30,8 +30,8 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const KEY_BYTES_MAX: usize = 120;
 /// The path of the API of OpenMeter.
 const OPENMETER_PATH: &str = "/api/v1/events";
-/// The client whose SDK takes only 204 as success sends a `User-Agent` that begins with this.
-const OPENMETER_SDK: &[u8] = b"openmeter/";
+/// The SDK that takes only 204 as success has this in its `User-Agent`, after the name of an application.
+const OPENMETER_SDK: &str = "python-openmeter/";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -128,7 +128,8 @@ impl EventsRequest {
     /// Whether the client takes only 204 as success.
     pub(super) fn takes_no_content(&self) -> bool {
         let agent = self.headers.get(USER_AGENT);
-        self.is_of_openmeter && agent.is_some_and(|agent| agent.as_bytes().starts_with(OPENMETER_SDK))
+        self.is_of_openmeter
+            && agent.and_then(|agent| agent.to_str().ok()).is_some_and(|agent| agent.contains(OPENMETER_SDK))
     }
 
     /// Decodes the body. Its memory stays reserved as long as the reservation lives.
