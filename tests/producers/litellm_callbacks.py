@@ -1,0 +1,31 @@
+"""Asks LiteLLM for answers with a callback: litellm_callbacks.py NAME
+
+NAME is `openmeter`, LiteLLM's own, or `litellm_redis`, that of packaging/producers. The answers come from LiteLLM itself.
+"""
+
+import asyncio
+import importlib
+import sys
+
+import litellm
+
+name = sys.argv[1]
+litellm.callbacks = ["openmeter" if name == "openmeter" else importlib.import_module(name).callback]
+
+
+async def main():
+    prompt_tokens = completion_tokens = 0
+    for _ in range(3):
+        answer = await litellm.acompletion(
+            model="gpt-4o-mini", messages=[{"role": "user", "content": "hello there"}], user=name,
+            mock_response="It is a fine day", metadata={"user_api_key_team_id": name},  # As the proxy sets it.
+        )
+        prompt_tokens += answer.usage.prompt_tokens
+        completion_tokens += answer.usage.completion_tokens
+    # LiteLLM calls its callbacks in the background, and waits for them nowhere.
+    running = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    await asyncio.wait(running, timeout=5)
+    print(f"requests=3 tokens.in={prompt_tokens} tokens.out={completion_tokens}")
+
+
+asyncio.run(main())
