@@ -12,7 +12,7 @@ use serde_json::json;
 use super::body_budget::BodyReservation;
 use super::body_form::{BodyForm, Encoding, MEDIA_TYPES};
 use super::config::EventsConfig;
-use super::decoder::{DecodeSettings, DecodedEvents, EVENTS_MAX, decode};
+use super::decoder::{DecodeSettings, DecodedEvents, decode};
 use super::received_body::ReceivedBody;
 use super::shared::Ingestion;
 use crate::actions::append_events::NewEntries;
@@ -171,7 +171,8 @@ impl Describe for EventsRequest {
         // Generators take lines for a file.
         let text = json_schema!({"type": "string", "format": "binary"});
         let cloud_event = json_schema!({"type": "object"});
-        let cloud_events = json_schema!({"type": "array", "maxItems": EVENTS_MAX, "items": {"type": "object"}});
+        // Without a maximum: a schema that is violated means another status than 413.
+        let cloud_events = json_schema!({"type": "array", "items": {"type": "object"}});
         let schemas = [events, text.clone(), text, cloud_event, cloud_events];
         operation.body.extend(MEDIA_TYPES.into_iter().zip(schemas));
         operation.problems.extend([BODY_TIMEOUT, EVENTS_BODY_TOO_LARGE, EVENTS_OTHER_MEDIA_TYPE]);
