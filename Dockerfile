@@ -2,6 +2,10 @@
 #
 #   docker build -t quotabell .
 #   docker run -e QUOTABELL__REDIS__URL=redis://redis.example.com:6379 -p 9464:9464 quotabell
+#
+# Build arguments: DEBIAN and RUST choose the base images. The others appear only in labels: VERSION, REVISION (the commit),
+# CREATED (its time, RFC 3339), SOURCE (the URL of the repository) and BASE_DIGEST (of Debian's image). RELEASING.md has the
+# whole command.
 
 ARG DEBIAN=bookworm
 ARG RUST=1.88
@@ -12,8 +16,8 @@ WORKDIR /src
 # Cargo wants a file for each test and benchmark that the manifest names. The image needs none of them, so they stay empty.
 COPY Cargo.toml Cargo.lock ./
 COPY crates crates
-RUN mkdir -p src benches/pipeline benches/limiters tests/peers tests/torture \
- && touch src/lib.rs benches/pipeline/main.rs benches/limiters/main.rs tests/peers/main.rs tests/torture/main.rs \
+RUN mkdir -p src benches/pipeline benches/limiters benches/forecast tests/peers tests/torture \
+ && touch src/lib.rs benches/pipeline/main.rs benches/limiters/main.rs benches/forecast/main.rs tests/peers/main.rs tests/torture/main.rs \
  && echo 'fn main() {}' > src/main.rs \
  && cargo build --release --locked --bin quotabell \
  && rm -r src
@@ -31,13 +35,26 @@ RUN apt-get update \
  && mkdir /etc/quotabell \
  && printf '[redis]\nurl = "redis://redis:6379"\n' > /etc/quotabell/quotabell.toml
 # Not above the packages: these values differ from build to build, and what comes after them is made again.
+ARG DEBIAN
 ARG VERSION=0.1.0
 ARG REVISION=
+ARG CREATED=
+ARG SOURCE=
+ARG BASE_DIGEST=
 LABEL org.opencontainers.image.title="quotabell" \
       org.opencontainers.image.description="Quota alerts from a Redis stream of usage events: counted once, raised once, delivered" \
+      org.opencontainers.image.authors="the quotabell authors" \
+      org.opencontainers.image.vendor="quotabell" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.ref.name="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.url="${SOURCE}" \
+      org.opencontainers.image.documentation="${SOURCE}" \
+      org.opencontainers.image.base.name="docker.io/library/debian:${DEBIAN}-slim" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}"
 COPY --from=build /src/target/release/quotabell /usr/local/bin/quotabell
 COPY --from=build /src/packaging/healthcheck /usr/local/bin/quotabell-healthcheck
 COPY LICENSE LICENSE-APACHE LICENSE-MIT /usr/share/doc/quotabell/

@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-clients test-peers test-producers kubernetes test-kubernetes grafana test-grafana torture mutants
+.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-peers test-producers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages test-gateways
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -47,6 +47,9 @@ bench: setup ## measure throughput, latency and memory (docs/performance.md), an
 	$(CARGO) bench --locked --bench pipeline
 	$(CARGO) bench --locked --bench limiters -- http
 
+bench-forecast: ## measure forecasts on public series, beside two simple rules (docs/forecast.md)
+	$(CARGO) bench --locked --bench forecast
+
 bench-limiters: setup ## measure the limiters, beside plain commands and those of others (docs/limiters.md)
 	$(CARGO) bench --locked --bench limiters
 
@@ -64,6 +67,13 @@ test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of
 
 test-clients: setup ## lint the OpenAPI document, generate clients from it, and call a daemon of their own with them
 	@bash tools/test-clients.sh
+
+# Which of packaging/gateways to try, such as GATEWAYS=nginx-njs.conf; all without it.
+GATEWAYS ?=
+
+test-gateways: ## nginx, Envoy, HAProxy, Traefik and Caddy with packaging/gateways, against docs/gateways.md
+	@bash tools/setup.sh gateways
+	@bash tools/test-gateways.sh $(GATEWAYS)
 
 kubernetes: ## render packaging/kubernetes from the chart again
 	@bash tools/test-kubernetes.sh render
@@ -92,3 +102,12 @@ torture: ## faults by the thousand, in full in 100 minutes: MINUTES=100 SEED= PA
 
 mutants: setup ## plant bugs one at a time and see which test catches each: MUTANTS="commit.lua" for some of them
 	@python3 tools/mutants.py $(MUTANTS)
+
+dist: setup ## build the tarball, .deb, .rpm, SBOM and checksums of a release, in target/dist
+	@bash tools/dist.sh
+
+test-dist: setup ## build all that twice, in two folders, and compare every byte
+	@bash tools/test-dist.sh
+
+test-packages: ## lintian, and install, upgrade, remove and purge what `make dist` built, in a container of systemd (root)
+	@bash tools/test-packages.sh

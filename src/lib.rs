@@ -17,6 +17,7 @@ pub mod contacts;
 pub mod demo;
 pub mod erasure;
 pub mod events;
+pub mod forecast;
 pub mod ledger;
 pub mod migration;
 pub mod outbox;

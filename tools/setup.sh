@@ -3,7 +3,8 @@
 # later), the system's certificate authorities, a C compiler (one dependency contains C). Does nothing if all of them
 # exist.
 #
-# `setup.sh tests` also installs libfaketime, with which tests give daemons another clock.
+# `setup.sh tests` also installs libfaketime, with which tests give daemons another clock, `setup.sh gateways` nginx with
+# njs and HAProxy.
 #
 # Works only on Debian and its derivatives, through apt-get; elsewhere it prints what is missing and exits with 1.
 set -euo pipefail
@@ -25,6 +26,14 @@ command -v cc >/dev/null || [[ -e /usr/include/stdio.h ]] || lacks libc6-dev "it
 
 [[ ${1:-} != tests ]] || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null \
   || lacks libfaketime "some tests give daemons another clock"
+
+if [[ ${1:-} == gateways ]]; then
+  PATH=$PATH:/usr/sbin # where Debian has servers
+  why_gateways="make test-gateways runs it with a configuration of packaging/gateways"
+  command -v nginx >/dev/null || lacks nginx "$why_gateways"
+  [[ -e /usr/lib/nginx/modules/ngx_http_js_module.so ]] || lacks libnginx-mod-http-js "$why_gateways"
+  command -v haproxy >/dev/null || lacks haproxy "$why_gateways"
+fi
 
 if ! command -v "${CARGO:-cargo}" >/dev/null; then
   printf 'error: cargo was not found\nhint: install Rust 1.88 or later with rustup, see https://rustup.rs\n' >&2
@@ -57,4 +66,7 @@ printf 'Installing with: %sapt-get install --no-install-recommends %s\n' "${as_r
 
 if [[ " ${missing[*]} " == *" redis-server "* && -d /run/systemd/system ]]; then
   printf '%s\n' 'Debian starts its own service of that package, on port 6379. quotabell leaves it alone and does not use it.' >&2
+fi
+if [[ " ${missing[*]} " == *" nginx "* && -d /run/systemd/system ]]; then
+  printf '%s\n' 'Debian starts its own service of that package, on port 80. The tests leave it alone and do not use it.' >&2
 fi

@@ -79,17 +79,19 @@ impl FromRequestParts<Arc<ApiState>> for AuthorizeBelow {
 impl Authorize {
     fn read(headers: &HeaderMap, query: AuthorizeQuery, subject_header: &str) -> Result<Self, Problem> {
         let AuthorizeQuery { subject, metric, units, id, record, deny } = query;
-        let header = |name: &str| headers.get(name).map(|value| value.as_bytes().to_vec());
-        let Some(subject) = subject.map(String::into_bytes).or_else(|| header(subject_header)) else {
-            return Err(Problem::bad_request(format!(
-                "the request names no subject: it needs the header {subject_header}, or the query parameter subject if the \
-                 path is /v1/authorize"
-            )));
+        let subject = match subject {
+            Some(given) => given.into_bytes(),
+            None => header(headers, subject_header)?.ok_or_else(|| {
+                Problem::bad_request(format!(
+                    "the request names no subject: it needs the header {subject_header}, or the query parameter subject if the \
+                     path is /v1/authorize"
+                ))
+            })?,
         };
         let subject = Subject::parse(&subject).map_err(|error| Problem::bad_request(format!("subject: {error}")))?;
         let text = |given: Option<String>, name: &str| match given {
             Some(given) => Ok(Some(given)),
-            None => header(name)
+            None => header(headers, name)?
                 .map(String::from_utf8)
                 .transpose()
                 .map_err(|_| Problem::bad_request(format!("{name}: is not UTF-8"))),
@@ -108,6 +110,17 @@ impl Authorize {
         };
         Ok(Self { question, denies_by_403 })
     }
+}
+
+/// The value of a header. Two are refused: one of them may come from the gateway's client.
+fn header(headers: &HeaderMap, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next().map(|value| value.as_bytes().to_vec());
+    if values.next().is_some() {
+        let detail = format!("the header {name} is sent twice: the gateway must replace what its client sends");
+        return Err(Problem::bad_request(detail));
+    }
+    Ok(value)
 }
 
 fn parsed<T: FromStr<Err: std::fmt::Display>>(name: &str, text: Option<String>) -> Result<Option<T>, Problem> {

@@ -1,5 +1,7 @@
 //! `man`: the manual pages, from the same texts as `--help`.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Context as _;
 use clap::builder::Resettable;
 use clap::{Args, Command};
@@ -14,20 +16,38 @@ const EXIT_CODES: &str = "Exit codes: ";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  quotabell man > /usr/local/share/man/man1/quotabell.1
+  quotabell man --dir /usr/local/share/man/man1
   quotabell man subject set | man -l -")]
 pub struct ManArgs {
     /// The command whose page to print [default: the program's own]
     pub command: Vec<String>,
+    /// Write the pages of the program and of all its commands to this folder instead
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub dir: Option<PathBuf>,
 }
 
-/// Prints the page of `root` or of one of its commands, as roff.
-pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
+/// Prints the page of `root` or of one of its commands, as roff; or writes all pages to a folder.
+pub fn run(args: &ManArgs, root: Command) -> anyhow::Result<()> {
+    // Its pages would repeat those of the commands.
+    let mut root = root.disable_help_subcommand(true);
     root.build();
+    if let Some(dir) = &args.dir {
+        return write_pages(root, dir);
+    }
     let page = manual_page(find(root, &args.command)?).context("render the manual page")?;
     let mut output = Output::stdout();
     output.bytes(&page)?;
     output.finish()
+}
+
+/// Writes the page of a command and of those below it, under the names that pages refer to: `quotabell-subject-set.1`.
+fn write_pages(command: Command, dir: &Path) -> anyhow::Result<()> {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        write_pages(inner.clone(), dir)?;
+    }
+    let path = dir.join(format!("{}.1", command.get_display_name().unwrap_or(command.get_name())));
+    let page = manual_page(command).context("render the manual page")?;
+    std::fs::write(&path, page).with_context(|| format!("write the manual page {}", path.display()))
 }
 
 /// The page of a command. The text after the options gets its own sections, because the renderer would join the lines

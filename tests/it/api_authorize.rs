@@ -92,3 +92,26 @@ async fn the_header_of_the_subject_is_chosen() {
     gateway.ask("GET", "/v1/authorize", &asked).await.expect_problem(429, "alice asks for 11");
     gateway.ask("GET", "/v1/authorize", &[]).await.expect_problem(400, "it needs the header X-Customer");
 }
+
+/// A gateway that adds its header and leaves its client's must not be answered about the client's choice.
+#[tokio::test]
+async fn a_header_that_is_sent_twice_is_refused() {
+    let gateway = Gateway::start(&[]).await;
+    for (name, first, second) in [
+        ("X-Quota-Subject", "eve", "alice"),
+        ("X-Quota-Metric", "tokens", "requests"),
+        ("X-Quota-Units", "1", "11"),
+        ("X-Quota-Id", "one", "two"),
+        ("X-Quota-Record", "false", "true"),
+    ] {
+        let subject = [("x-quota-subject", "alice")].into_iter().filter(|_| name != "X-Quota-Subject");
+        let headers: Vec<_> = subject.chain([(name, first), (name, second)]).collect();
+        for path in ["/v1/authorize", "/v1/authorize/orders"] {
+            let why = format!("the header {name} is sent twice");
+            gateway.ask("GET", path, &headers).await.expect_problem(400, &why);
+        }
+    }
+    // The header that a parameter replaces may be a client's.
+    let forged = [("x-quota-subject", "eve"), ("x-quota-subject", "bob")];
+    gateway.ask("GET", "/v1/authorize?subject=alice&units=11", &forged).await.expect_problem(429, "alice asks for 11");
+}

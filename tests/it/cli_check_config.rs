@@ -389,14 +389,16 @@ fn the_embedded_server_needs_a_binary() {
     assert!(runs.code == 0 && runs.stderr.contains("ok: Redis answers"), "{}", runs.stderr);
 }
 
-/// People copy the example first, and the steps to install packaging/quotabell.service copy it: it must start
-/// unchanged.
+/// People copy the example first, and packages install it with packaging/quotabell.service: it must start unchanged.
 #[test]
 fn the_example_and_the_unit_start_as_they_are() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let example = || quotabell(["check-config", "--offline", "--config", "config/example.toml"]).within(root);
     let unit = std::fs::read_to_string(root.join("packaging/quotabell.service")).expect("the unit is there");
-    assert!(unit.contains("config/example.toml /etc/quotabell/quotabell.toml"), "the unit installs the example");
+    let package = std::fs::read_to_string(root.join("packaging/nfpm.yaml")).expect("the package is there");
+    assert!(package.contains("config/example.toml, dst: /etc/quotabell/quotabell.toml, type: config|noreplace"));
+    assert!(unit.contains("\nExecStart=/usr/bin/quotabell run --config /etc/quotabell/quotabell.toml\n"));
+    assert!(package.contains("files/quotabell, dst: /usr/bin/quotabell,"));
     let variables = |start: &str| -> Vec<(String, String)> {
         let lines = unit.lines().filter_map(|line| line.strip_prefix(start));
         lines.filter_map(|line| line.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()

@@ -101,3 +101,34 @@ fn completions_and_manual_pages_are_printed() {
     let page = quotabell(["man", "subject", "set"]).run().expect_done();
     assert!(page.contains(".TH quotabell-subject-set 1") && page.contains("webhook\\-secret"), "{page}");
 }
+
+/// Packages contain a page for each command; a page that another one refers to must exist.
+#[test]
+fn manual_pages_of_all_commands_are_written_to_a_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().to_str().expect("UTF-8");
+    quotabell(["man", "--dir", dir]).run().expect_done();
+    let mut written: Vec<String> = std::fs::read_dir(folder.path())
+        .expect("the folder is there")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+        .collect();
+    let mut expected: Vec<String> = commands()
+        .iter()
+        .map(|Command { words, .. }| format!("{}.1", format!("quotabell {words}").trim_end().replace(' ', "-")))
+        .collect();
+    written.sort();
+    expected.sort();
+    assert_eq!(written, expected);
+    let reference = regex::Regex::new(r"quotabell[a-z\\-]*\(1\)").expect("a pattern");
+    for name in &written {
+        let page = std::fs::read_to_string(folder.path().join(name)).expect("the page is there");
+        for found in reference.find_iter(&page) {
+            let referred = found.as_str().replace("\\-", "-").replace("(1)", ".1");
+            assert!(written.contains(&referred), "{name} refers to {referred}");
+        }
+    }
+    let missing = quotabell(["man", "--dir", "/nowhere"]).run();
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains("write the manual page /nowhere/quotabell-"), "{}", missing.stderr);
+    assert_eq!(quotabell(["man", "--dir", dir, "usage"]).run().code, 2);
+}

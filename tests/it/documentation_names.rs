@@ -47,7 +47,8 @@ fn unknown_setting<'a>(code: &'a str, known: &BTreeSet<String>) -> Option<&'a st
     let name = code.split(" = ").next().unwrap_or_default();
     let (section, key) = name.split_once('.')?;
     let is_name = key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && !FILES.contains(&key);
-    let is_section = known.iter().any(|setting| setting.split('.').next() == Some(section));
+    // Settings outside a section are known by `.key`, which is also how the end of a file name looks.
+    let is_section = !section.is_empty() && known.iter().any(|setting| setting.split('.').next() == Some(section));
     (is_name && is_section && !known.contains(name) && name != LUA_FUNCTION).then_some(name)
 }
 
@@ -57,7 +58,10 @@ fn every_setting_that_a_document_names_exists() {
     let known: BTreeSet<String> =
         settings_of(DEFAULTS).into_iter().map(|setting| format!("{}.{}", setting.section, setting.key)).collect();
     assert_eq!(unknown_setting("retry.second = 5", &known), Some("retry.second"));
-    assert_eq!(["retry.first", "retry.rs", "other.second"].map(|name| unknown_setting(name, &known)), [None; 3]);
+    assert_eq!(
+        ["retry.first", "retry.rs", "other.second", ".deb"].map(|name| unknown_setting(name, &known)),
+        [None; 4]
+    );
     let names = code();
     let names = names.iter().filter_map(|(document, code)| Some((document, unknown_setting(code, &known)?)));
     let unknown: Vec<_> = names.collect();

@@ -93,6 +93,7 @@ mod events_limits;
 mod events_stream;
 mod events_windows;
 mod events_worker;
+mod forecast_reference;
 mod ledger_check;
 mod ledger_commit;
 mod ledger_history;

@@ -1,0 +1,94 @@
+//! The forecast compared with the reference implementation of its method, on all series of `benches/forecast/data`.
+
+#[path = "../../benches/forecast/evaluation.rs"]
+#[allow(dead_code, reason = "the bench shows all figures")]
+mod evaluation;
+#[path = "../../benches/forecast/series.rs"]
+mod series;
+
+use std::collections::HashMap;
+
+use quotabell::forecast::{DayUsage, PastDays, UsageProfile};
+
+use evaluation::{Figures, Rule, evaluate};
+use series::{Series, load, shares_of_metric};
+
+/// The reference's figures by source: cases, Brier score, precision and recall.
+const FIGURES: [(&str, usize, f64, f64, f64); 5] = [
+    ("nab", 1_068, 0.099, 0.924, 0.866),
+    ("akl", 5_289, 0.071, 0.956, 0.959),
+    ("flights", 4_794, 0.088, 0.913, 0.780),
+    ("ipsc", 489, 0.118, 0.957, 0.333),
+    ("synth", 4_869, 0.084, 0.945, 0.836),
+];
+
+/// A profile that has learned from all days of a series but the last.
+fn learned(series: &Series, shares: &quotabell::forecast::profile::HourShares) -> UsageProfile {
+    let mut profile = UsageProfile::new(shares);
+    let (_, before) = series.days.split_last().expect("days");
+    before.iter().for_each(|day| profile.learn(day.weekday(), &day.hours()));
+    profile
+}
+
+/// Each profile, and what it says of the last day, agrees with the reference up to rounding.
+#[test]
+fn profiles_and_probabilities_agree_with_the_reference() {
+    let mut sources: HashMap<String, HashMap<String, (Series, UsageProfile)>> = HashMap::new();
+    for source in series::SOURCES {
+        let all = load(source);
+        let shares = shares_of_metric(&all);
+        let with_profiles = all.into_iter().map(|of| {
+            let profile = learned(&of, &shares);
+            (of.name.clone(), (of, profile))
+        });
+        sources.insert(source.to_owned(), with_profiles.collect());
+    }
+    let reference = std::fs::read_to_string(series::file("reference.csv")).expect("part of the repository");
+    let mut compared = 0;
+    for line in reference.lines().skip(1) {
+        let row: Vec<&str> = line.split(',').collect();
+        let [source, name, days, level, miss, _week, hour, used, limit, reached, probability, times @ .., ratio] =
+            &row[..]
+        else {
+            panic!("{line}")
+        };
+        let number = |text: &str| text.parse::<f64>().unwrap_or_else(|why| panic!("{line}: {text:?}: {why}"));
+        let (series, profile) = &sources[*source][*name];
+        let day = series.days.last().expect("a day");
+        assert_eq!(f64::from(profile.days()), number(days), "{line}");
+        assert!((profile.reliability() * 256.0 / 1.4 - number(miss)).abs() <= 1.0, "{line}: {profile:?}");
+        assert!(number(level) > 0.0);
+        let (reached, of) = reached.split_once('/').expect("a fraction");
+        let past = PastDays { days: of.parse().expect("days"), reached: reached.parse().expect("days") };
+        let usage = DayUsage { weekday: day.weekday(), hour: number(hour), used: used.parse().expect("units") };
+        let forecast = profile.forecast_day(usage, limit.parse().expect("units"), Some(past));
+        assert!((forecast.probability - number(probability)).abs() < 0.002, "{line}: {forecast:?}");
+        assert!((forecast.times_usual - number(ratio)).abs() < 0.001 * number(ratio).max(1.0), "{line}: {forecast:?}");
+        let ours = [forecast.expected, forecast.earliest, forecast.latest];
+        for (ours, theirs) in ours.into_iter().zip(times) {
+            match ours {
+                Some(ours) if !theirs.is_empty() => {
+                    assert!((ours - number(theirs)).abs() < 0.02, "{line}: {forecast:?}")
+                }
+                // At the very end of a day a rounding decides whether there is a time.
+                Some(ours) => assert!(ours > 23.9, "{line}: {forecast:?}"),
+                None => assert!(theirs.is_empty() || number(theirs) > 23.9, "{line}: {forecast:?}"),
+            }
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 3 * 156);
+}
+
+/// An alert in advance is right as often as that of the reference.
+#[test]
+fn figures_are_those_of_the_reference() {
+    for (source, cases, brier, precision, recall) in FIGURES {
+        let figures = evaluate(&load(source), Rule::Forecast);
+        let Figures { cases: ours, .. } = figures;
+        assert_eq!(ours, cases, "{source}");
+        for (ours, theirs) in [(figures.brier, brier), (figures.precision, precision), (figures.recall, recall)] {
+            assert!((ours - theirs).abs() <= 0.01, "{source}: {figures:?}");
+        }
+    }
+}
