@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-gateways test-producers test-peers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages
+.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-gateways test-producers test-sdks test-peers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -78,6 +78,9 @@ test-gateways: ## nginx, Envoy, HAProxy, Traefik and Caddy with packaging/gatewa
 test-producers: ## nginx with syslog-ng, and LiteLLM, with packaging/producers: what is sent is counted once
 	@bash tools/setup.sh producers
 	@bash tools/test-producers.sh
+
+test-sdks: setup ## SDKs of CloudEvents and OpenMeter, and LiteLLM, send usage to a daemon over HTTP
+	@bash tools/test-sdks.sh
 
 kubernetes: ## render packaging/kubernetes from the chart again
 	@bash tools/test-kubernetes.sh render

@@ -47,7 +47,8 @@ spectral lint --ruleset ruleset.yaml openapi.json
 
 printf '\n== Python\n'
 # A schema that the generator can't read causes only a warning, and the client lacks it.
-printf 'project_name_override: quotabell-client\npost_hooks: []\n' >config.yaml
+printf '%s\n' 'project_name_override: quotabell-client' 'post_hooks: []' 'content_type_overrides:' \
+  '  application/x-ndjson: application/octet-stream' '  application/jsonl: application/octet-stream' >config.yaml
 openapi-python-client generate --path openapi.json --config config.yaml --meta none --output-path quotabell_client --fail-on-warning
 python -m compileall -q quotabell_client
 mypy --strict call.py

@@ -4,8 +4,8 @@
 //! It starts redis-servers on free ports, without persistence unless stated. [`drains`] works off a backlog in four
 //! ways; [`shapes`] varies the load; [`latency`] measures an alert from XADD to the webhook, and [`outbox_latency`] to
 //! the outbox; [`deliveries`] measures sending; [`backlog`] has ten million events; [`partitions`] uses one server and
-//! a cluster; [`memory`] has a million subjects. It checks the counts and alerts of every drain; a wrong one ends the
-//! run with exit code 1.
+//! a cluster; [`ingestion`] sends events over HTTP; [`memory`] has a million subjects. It checks the counts and alerts
+//! of every drain; a wrong one ends the run with exit code 1.
 
 mod backlog;
 mod bench_server;
@@ -18,6 +18,7 @@ mod drains;
 mod eventually;
 #[allow(dead_code, reason = "the bench of the limiters uses the rest")]
 mod figures;
+mod ingestion;
 mod latency;
 mod load;
 mod machine;
@@ -82,6 +83,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked.wants("partitions") {
         partitions::run(size)?;
+    }
+    if asked.wants("ingestion") {
+        ingestion::run(size)?;
     }
     if asked.wants("memory") {
         memory::run(size)?;

@@ -71,6 +71,7 @@ ROWS = {
         stat("Deployments lost", "Times that Redis was found emptied or exchanged, in the time shown.",
              "sum(increase(quotabell_deployments_lost_total[$__range]))", bad=1),
         graph("Events", "Events a second.", "ops", (rate("quotabell_events_counted_total"), "counted"),
+              (rate("quotabell_http_events_accepted_total"), "taken over HTTP"),
               (rate("quotabell_events_duplicate_total"), "repeated ids"),
               (rate("quotabell_events_refused_total"), "refused")),
         graph("Refused events", "By reason: docs/operations.md#refused-events", "ops",

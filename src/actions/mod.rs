@@ -3,10 +3,12 @@
 //! Each operation checks its input, changes Redis and returns what became of it. Never parses arguments or requests and
 //! never prints. Read next: [`deliveries`]; [`subject_patch`], the settings of a subject.
 
+pub mod append_events;
 pub mod contact_spec;
 pub mod contacts;
 pub(crate) mod deliveries;
 pub mod grants;
+pub(crate) mod refused_events;
 pub(crate) mod sending;
 pub mod subject_change;
 pub mod subject_patch;

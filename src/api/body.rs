@@ -25,7 +25,7 @@ use crate::types::units::{UNITS_MAX, whole_number};
 /// The longest body. The longest meaningful request has about 1 KiB.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 /// How long a body may take to arrive. A slow caller holds a connection.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
 
 /// A request's body: a JSON object with the fields of `T`.

@@ -18,7 +18,7 @@ use crate::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use crate::redis_client::endpoint::Deployment;
 use crate::redis_client::{ErrorKind, Partition, Partitions, ServerClock, error_kind};
 use crate::subjects::SettingsLookup;
-use crate::types::{ONCE_A_MINUTE, Window, meters};
+use crate::types::{ONCE_A_MINUTE, UnixMs, Window, meters};
 
 use super::config::{CheckConfig, OnError};
 
@@ -93,6 +93,11 @@ impl CheckService {
     /// The header that names the subject in requests of gateways.
     pub fn subject_header(&self) -> &str {
         &self.config.subject_header
+    }
+
+    /// The estimated time of the first server; `None` until it has told its time.
+    pub fn server_now(&self) -> Option<UnixMs> {
+        self.servers.first()?.clock.told_now().map(UnixMs)
     }
 
     /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`check()`].

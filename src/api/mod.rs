@@ -18,6 +18,7 @@ mod contacts;
 mod deliveries;
 mod gauges;
 mod grants;
+pub mod ingestion;
 mod list_query;
 mod mutes;
 pub mod openapi;

@@ -53,7 +53,7 @@ fn document() -> Value {
 
 fn operation(route: &Route, schemas: &mut Schemas, shared: &mut Map<String, Value>) -> Value {
     let mut operation =
-        OperationDoc { schemas, parameters: Vec::new(), body: None, answer: None, problems: Vec::new() };
+        OperationDoc { schemas, parameters: Vec::new(), body: Vec::new(), answer: None, problems: Vec::new() };
     ((route.endpoint)().describe)(&mut operation);
     let OperationDoc { schemas, mut parameters, body, answer, problems } = operation;
     parameters.retain(|parameter| parameter["name"] != route.hidden);
@@ -86,8 +86,9 @@ fn operation(route: &Route, schemas: &mut Schemas, shared: &mut Map<String, Valu
     if !parameters.is_empty() {
         json["parameters"] = parameters.into();
     }
-    if let Some(schema) = body {
-        json["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+    if !body.is_empty() {
+        let content = body.into_iter().map(|(media_type, schema)| (media_type.to_owned(), json!({"schema": schema})));
+        json["requestBody"] = json!({"required": true, "content": content.collect::<Map<_, _>>()});
     }
     json
 }
@@ -97,6 +98,7 @@ fn response(doc: &StatusDoc, answer: Option<&(u16, Option<Schema>)>, schemas: &m
     let text = || Some(json!({"type": "string"}));
     let (media_type, schema) = match doc.content {
         AnswerContent::Text => ("text/plain", text()),
+        AnswerContent::Nothing => ("", None),
         AnswerContent::Html => ("text/html", text()),
         AnswerContent::Problem(members) => {
             let problem = Value::from(schemas.sent.subschema_for::<ProblemBody>());

@@ -21,6 +21,8 @@ use super::schemas::{Schemas, without_null};
 use super::state::ApiState;
 use super::status_doc::{BAD_REQUEST, BODY_TIMEOUT, BODY_TOO_LARGE, NOT_JSON, StatusDoc};
 
+const JSON: &str = "application/json";
+
 /// A handler with its description.
 pub struct DescribedRoute {
     pub(super) router: MethodRouter<Arc<ApiState>>,
@@ -63,7 +65,8 @@ where
 pub struct OperationDoc<'a> {
     pub(super) schemas: &'a mut Schemas,
     pub(super) parameters: Vec<Value>,
-    pub(super) body: Option<Schema>,
+    /// The media types of the body, each with its schema.
+    pub(super) body: Vec<(&'static str, Schema)>,
     /// The successful response: JSON, or without a body.
     pub(super) answer: Option<(u16, Option<Schema>)>,
     pub(super) problems: Vec<StatusDoc>,
@@ -96,7 +99,8 @@ impl OperationDoc<'_> {
     }
 
     pub(super) fn body<T: JsonSchema>(&mut self) {
-        self.body = Some(self.schemas.accepted.subschema_for::<T>());
+        let schema = self.schemas.accepted.subschema_for::<T>();
+        self.body.push((JSON, schema));
         self.problems.extend([BAD_REQUEST, BODY_TIMEOUT, BODY_TOO_LARGE, NOT_JSON]);
     }
 

@@ -105,6 +105,11 @@ impl Problem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail).of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
     }
 
+    /// What is wrong, where, and what is allowed.
+    pub fn detail(&self) -> &str {
+        &self.0.body.detail
+    }
+
     /// Its status.
     pub fn status(&self) -> StatusCode {
         self.0.status

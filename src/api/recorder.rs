@@ -22,8 +22,17 @@ const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0
 const CHECK_BUCKETS: [f64; 11] = [0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
 
 /// Operations with Redis that can fail, beside the [`Operation`]s of the outbox; values of the label `operation`.
-const OPERATIONS: [&str; 8] =
-    ["events", "membership", "verification", "throttle", "read_contacts", "fan-out", "dispatcher", "digest"];
+const OPERATIONS: [&str; 9] = [
+    "events",
+    "append_events",
+    "membership",
+    "verification",
+    "throttle",
+    "read_contacts",
+    "fan-out",
+    "dispatcher",
+    "digest",
+];
 
 /// Installs the recorder of this process and describes every metric.
 pub fn install() -> Result<PrometheusHandle, BuildError> {

@@ -3,6 +3,7 @@
 //! The router and the OpenAPI document are made from this table. Read next: [`super::operation`], which derives
 //! parameters and bodies from the signatures of handlers; [`super::router`].
 
+use super::ingestion::handler as ingestion;
 use super::operation::{DescribedRoute, any, delete, get, post, put};
 use super::scope::Scope;
 use super::status_doc::{
@@ -24,6 +25,7 @@ pub enum Access {
     Needs(Scope),
 }
 
+const EVENTS: Access = Access::Needs(Scope::EventsWrite);
 const READ: Access = Access::Needs(Scope::Read);
 const SUBJECTS: Access = Access::Needs(Scope::SubjectsWrite);
 const DELIVERIES: Access = Access::Needs(Scope::DeliveriesWrite);
@@ -61,6 +63,11 @@ const fn action(path: &'static str, endpoint: fn() -> DescribedRoute) -> Route {
     route("POST", path, DELIVERIES, endpoint).answers(ANSWERS)
 }
 
+/// A route that takes events.
+const fn events(path: &'static str, answers: &'static [StatusDoc]) -> Route {
+    route("POST", path, EVENTS, || post(ingestion::events)).answers(answers)
+}
+
 impl Route {
     const fn operation(self, operation_id: &'static str, tag: &'static str, summary: &'static str) -> Self {
         Self { operation_id, tag, summary, ..self }
@@ -80,8 +87,9 @@ impl Route {
 }
 
 /// The groups of operations, with descriptions.
-pub(super) const TAGS: [(&str, &str); 5] = [
+pub(super) const TAGS: [(&str, &str); 6] = [
     ("checks", "For API nodes: one question for each request that they serve."),
+    ("events", "For producers that don't speak with Redis."),
     ("operations", "For probes and scrapers. Open to everybody who reaches the port."),
     ("contacts", "Contacts that a subject's own side adds, and their verification."),
     ("subjects", "Settings, usage and alerts of subjects."),
@@ -128,6 +136,14 @@ pub const ROUTES: &[Route] = &[
         .operation("authorizePath", "checks", "Decide whether a gateway's request may proceed, whatever its path")
         .about("For gateways that append the path and the query of their client. Both are ignored.")
         .answers(&[check::ALLOWED, AUTHORIZE_FORBIDDEN, check::REFUSED, check::NOT_JUDGED]),
+    events("/v1/events", ingestion::ANSWERS).operation("sendEvents", "events", "Append usage events").about(
+        "Usage events or CloudEvents. Each is judged by itself: valid ones are in the stream when the answer comes, and \
+         the others are listed. An event counts once by its subject, metric and `id`, so a request may be repeated if \
+         its events have ids.",
+    ),
+    events("/api/v1/events", ingestion::ANSWERS_OF_OPENMETER)
+        .operation("sendEventsOfOpenMeter", "events", "Append usage events of producers for OpenMeter")
+        .about("The same."),
     route("POST", "/v1/reload", ADMIN, || post(reload::reload))
         .operation("reload", "operations", "Read the plans again")
         .about(

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check_service::CheckService;
+use super::ingestion::shared::Ingestion;
 use super::ready::Readiness;
 use super::token::CurrentTokens;
 use super::top_cache::TopCache;
@@ -28,6 +29,7 @@ pub struct ApiState {
     pub tokens: CurrentTokens,
     pub reload_plans: Arc<ReloadPlans>,
     pub checks: Arc<CheckService>,
+    pub ingestion: Ingestion,
     pub reads: QueryState,
     /// The connections to Redis of the other routes.
     pub partitions: Partitions,

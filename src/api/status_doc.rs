@@ -25,6 +25,8 @@ pub(super) enum AnswerContent {
     OfHandler,
     Text,
     Html,
+    /// No body.
+    Nothing,
     /// A problem, with these members in addition to the standard ones.
     Problem(Option<SchemaOf>),
 }
@@ -55,6 +57,10 @@ pub(super) const fn text(status: u16, description: &'static str) -> StatusDoc {
 
 pub(super) const fn html(status: u16, description: &'static str) -> StatusDoc {
     StatusDoc { content: AnswerContent::Html, ..of_handler(status, description) }
+}
+
+pub(super) const fn no_body(status: u16, description: &'static str) -> StatusDoc {
+    StatusDoc { content: AnswerContent::Nothing, ..of_handler(status, description) }
 }
 
 pub(super) const fn problem(status: u16, description: &'static str) -> StatusDoc {
@@ -99,6 +105,10 @@ pub(super) const BODY_TIMEOUT: StatusDoc =
     problem(408, "The body did not arrive within 10 seconds.").named("BodyTimeout");
 pub(super) const BODY_TOO_LARGE: StatusDoc = problem(413, "The body has more than 16 KiB.").named("BodyTooLarge");
 pub(super) const NOT_JSON: StatusDoc = problem(415, "The `Content-Type` is not `application/json`.").named("NotJson");
+pub(super) const EVENTS_BODY_TOO_LARGE: StatusDoc =
+    problem(413, "The body has more than 10 MiB, also decompressed, or more than 10,000 events.");
+pub(super) const EVENTS_OTHER_MEDIA_TYPE: StatusDoc =
+    problem(415, "The `Content-Type` is none of those of the body, or the `Content-Encoding` is not gzip.");
 pub(super) const NO_SUCH_CONTACT: StatusDoc = problem(404, "The subject has no such contact.").named("NoSuchContact");
 pub(super) const NO_SUCH_DELIVERY: StatusDoc =
     problem(404, "There is no such delivery, or its end was more than 14 days ago.").named("NoSuchDelivery");

@@ -11,7 +11,7 @@ use axum::http::header::AUTHORIZATION;
 use metrics::counter;
 use sha2::{Digest, Sha256};
 
-use super::config::HttpConfig;
+use super::config::{HttpConfig, TokenConfig};
 use super::scope::{Scope, Scopes};
 use crate::types::secret::same_secret;
 use crate::types::{Secret, meters};
@@ -111,14 +111,13 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// A token that may do everything, for a client of the API that uses the same configuration.
-    pub fn admin_text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
+    /// A token with this scope, for a client of the API that uses the same configuration.
+    pub fn text_with(scope: Scope, config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
         if let Some((text, _)) = full_access(config)? {
             return Ok(Some(text));
         }
-        let (at, Some(named)) =
-            config.tokens.iter().enumerate().find(|(_, named)| named.scopes.contains(&Scope::Admin)).unzip()
-        else {
+        let has_scope = |named: &TokenConfig| named.scopes.iter().any(|one| [scope, Scope::Admin].contains(one));
+        let (at, Some(named)) = config.tokens.iter().enumerate().find(|(_, named)| has_scope(named)).unzip() else {
             return Ok(None);
         };
         let setting = format!("http.tokens.[{}].file", at.unwrap_or_default());
@@ -385,9 +384,12 @@ mod tests {
             assert!(error.to_string().contains(why), "{error}");
             assert_eq!(error.setting(), "http.tokens.[1].file");
         }
-        assert_eq!(Tokens::admin_text(&HttpConfig { tokens: vec![gateway], ..config(None) }).expect("legal"), None);
+        assert_eq!(
+            Tokens::text_with(Scope::Admin, &HttpConfig { tokens: vec![gateway], ..config(None) }).expect("legal"),
+            None
+        );
         let admin = named("ops", "ops-0123456789abcdef", &[Scope::Admin]);
-        let text = Tokens::admin_text(&HttpConfig { tokens: vec![admin], ..config(None) }).expect("legal");
+        let text = Tokens::text_with(Scope::Admin, &HttpConfig { tokens: vec![admin], ..config(None) }).expect("legal");
         assert_eq!(text.expect("set").reveal(), "ops-0123456789abcdef");
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::plan_reload::{PlanReloader, ReadConfig};
+use super::plan_reload::{PlanReloader, ReadConfig, Reloaded};
+use crate::api::ingestion::body_budget::BodyBudget;
+use crate::api::ingestion::shared::{CurrentRules, Ingestion};
 use crate::api::openapi;
 use crate::api::state::QueryState;
 use crate::api::top_cache::TopCache;
@@ -62,8 +64,9 @@ impl<'a> Parts<'a> {
         });
         let check_changes = ChangeFeed::default();
         let tokens = CurrentTokens::new(tokens);
-        let reloader =
-            PlanReloader::new(read, config, plans.clone(), tokens.clone(), &endpoint, partitions.first().clone());
+        let rules = CurrentRules::new(config.events.clone());
+        let reloaded = Reloaded { plans: plans.clone(), tokens: tokens.clone(), rules: rules.clone() };
+        let reloader = PlanReloader::new(read, config, reloaded, &endpoint, partitions.first().clone());
         let reloader = Arc::new(reloader);
         reloader.add_feed(check_changes.clone());
         let for_api = Arc::clone(&reloader);
@@ -89,6 +92,7 @@ impl<'a> Parts<'a> {
             tokens,
             reload_plans: Arc::new(move |mode| Box::pin(Arc::clone(&for_api).reload(mode))),
             checks: Arc::new(checks),
+            ingestion: Ingestion { partitions: connect()?, rules, budget: BodyBudget::default() },
             reads,
             partitions: partitions.clone(),
             explainer: config.explainer(&partitions, Arc::clone(&channels), plans.clone()),

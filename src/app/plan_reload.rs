@@ -1,9 +1,9 @@
 //! Reloads the configuration while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
 //!
 //! The configuration is checked as a whole, as at a start, and refused as a whole. The plans of a valid one take effect
-//! with the next batch and the next check, and the API's tokens with the next request; everything else waits for the
-//! next start. A configuration that removes plans in use is refused too, unless the operator forces it, because an
-//! editor or a deployment may have written half a file.
+//! with the next batch and the next check, the API's tokens and the rules of `[events]` with the next request;
+//! everything else waits for the next start. A configuration that removes plans in use is refused too, unless the
+//! operator forces it, because an editor or a deployment may have written half a file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::Signal;
 
 use crate::api::CurrentTokens;
+use crate::api::ingestion::shared::CurrentRules;
 use crate::api::state::{ReloadError, ReloadMode, ReloadedPlans};
 use crate::config::Config;
 use crate::redis_client::endpoint::UrlSource;
@@ -29,10 +30,18 @@ pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 /// Maximum time to search for subjects of a removed plan. Enough for some millions.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What a reload replaces.
+pub(super) struct Reloaded {
+    pub(super) plans: Plans,
+    pub(super) tokens: CurrentTokens,
+    pub(super) rules: CurrentRules,
+}
+
 pub(super) struct PlanReloader {
     read: ReadConfig,
     plans: Plans,
     tokens: CurrentTokens,
+    rules: CurrentRules,
     /// A partition on the servers that hold the settings of subjects.
     first: Partition,
     /// The configuration at the start: other differences wait for the next start.
@@ -47,13 +56,12 @@ pub(super) struct PlanReloader {
 }
 
 impl PlanReloader {
-    /// For a daemon that was started with `config` and has these plans and tokens. Reads the files that the
+    /// For a daemon that was started with `config` and has these plans, tokens and rules. Reads the files that the
     /// configuration names.
     pub(super) fn new(
         read: ReadConfig,
         config: &Config,
-        plans: Plans,
-        tokens: CurrentTokens,
+        Reloaded { plans, tokens, rules }: Reloaded,
         redis: &RedisEndpoint,
         first: Partition,
     ) -> Self {
@@ -62,6 +70,7 @@ impl PlanReloader {
             read,
             plans,
             tokens,
+            rules,
             first,
             started: config.clone(),
             started_files: FileDigests::from_config(config),
@@ -178,6 +187,9 @@ impl PlanReloader {
         }
         if self.tokens.replace(tokens) {
             tracing::info!("the tokens of the API have changed and are in effect");
+        }
+        if self.rules.replace(&config.events) {
+            tracing::info!("the rules of events.types have changed and are in effect");
         }
         let (changed, fingerprint) = (!self.plans.has_same_plans_as(&plans), plans.fingerprint().to_string());
         begin_alert_counters(&plans);

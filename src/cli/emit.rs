@@ -1,11 +1,14 @@
 //! `emit`: appends usage events to the stream, as any Redis client can.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::Args;
+use indicatif::ProgressBar;
 use redis::Pipeline;
 use serde::Serialize;
 use tokio::time::{Instant, interval};
+use url::Url;
 
 use super::connect::{self, CliConnection};
 use super::context::CliContext;
@@ -36,7 +39,8 @@ Examples:
   quotabell emit --subject alice --units 3 --metric tokens
   quotabell emit --subject alice --id 7f3c --ts 2026-11-21T08:37:00Z
   quotabell emit --subject alice --credit 200 --id refund-81
-  quotabell emit --subject alice --count 5000 --rate 500"
+  quotabell emit --subject alice --count 5000 --rate 500
+  quotabell emit --subject alice --http http://127.0.0.1:9464"
 )]
 pub struct EmitArgs {
     /// The subject, 1 to 256 bytes
@@ -63,6 +67,9 @@ pub struct EmitArgs {
     /// Events per second [default: as fast as Redis accepts them]
     #[arg(long, value_name = "N", value_parser = from_one::<u32>)]
     pub rate: Option<u32>,
+    /// Send the events to the daemon at this URL instead of Redis, with http.token or a token for events:write
+    #[arg(long, value_name = "URL")]
+    pub http: Option<Url>,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -88,20 +95,9 @@ pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
 }
 
 async fn append_all(args: &EmitArgs, redis: &CliConnection, stream: String) -> anyhow::Result<EmitSummary> {
-    let long = args.rate.map_or(args.count >= BAR_EVENTS_MIN, |rate| args.count / u64::from(rate) >= BAR_SECONDS_MIN);
-    let bar = long.then(|| progress::bar(args.count, ProgressUnit::Items));
-    let mut pace = args.rate.map(Pace::new);
+    let mut due = DueEvents::new(args);
     let mut emitted = EmitSummary { stream, count: 0, first_id: String::new(), last_id: String::new() };
-    while emitted.count < args.count {
-        let due = match &mut pace {
-            Some(pace) => pace.due().await.min(args.count),
-            None => args.count,
-        };
-        let from = emitted.count + 1;
-        let to = due.min(emitted.count + CHUNK);
-        if to < from {
-            continue;
-        }
+    while let Some((from, to)) = due.next(emitted.count).await.map(RangeInclusive::into_inner) {
         let what = format!("append events {from} to {to} of {} to {}", args.count, emitted.stream);
         let mut ids: Vec<String> = redis.pipe(what, &chunk(args, &emitted.stream, from, to)).await?;
         emitted.last_id = ids.pop().unwrap_or_default();
@@ -109,14 +105,49 @@ async fn append_all(args: &EmitArgs, redis: &CliConnection, stream: String) -> a
             emitted.first_id = ids.into_iter().next().unwrap_or_else(|| emitted.last_id.clone());
         }
         emitted.count = to;
-        if let Some(bar) = &bar {
-            bar.set_position(to);
+    }
+    due.finish();
+    Ok(emitted)
+}
+
+/// The numbers of the events that are due, some at a time, with a progress bar.
+pub(super) struct DueEvents {
+    count: u64,
+    pace: Option<Pace>,
+    bar: Option<ProgressBar>,
+}
+
+impl DueEvents {
+    pub(super) fn new(args: &EmitArgs) -> Self {
+        let EmitArgs { count, rate, .. } = *args;
+        let is_long = rate.map_or(count >= BAR_EVENTS_MIN, |rate| count / u64::from(rate) >= BAR_SECONDS_MIN);
+        let bar = is_long.then(|| progress::bar(count, ProgressUnit::Items));
+        Self { count, pace: rate.map(Pace::new), bar }
+    }
+
+    /// Waits for the events after the first `done`, which are sent. `None` if that is all of them.
+    pub(super) async fn next(&mut self, done: u64) -> Option<RangeInclusive<u64>> {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+        while done < self.count {
+            let due = match &mut self.pace {
+                Some(pace) => pace.due().await.min(self.count),
+                None => self.count,
+            };
+            if due > done {
+                return Some(done + 1..=due.min(done + CHUNK));
+            }
+        }
+        None
+    }
+
+    /// Removes the progress bar.
+    pub(super) fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
         }
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-    Ok(emitted)
 }
 
 /// When paced events are due: the first at once, the others evenly, even if a tick is late.
@@ -142,24 +173,25 @@ impl Pace {
 fn chunk(args: &EmitArgs, stream: &str, from: u64, to: u64) -> Pipeline {
     let mut pipeline = redis::pipe();
     for number in from..=to {
-        let command = pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(args.subject.as_str());
-        if let Some(units) = args.units {
-            command.arg("units").arg(units.get());
-        }
-        if let Some(credit) = args.credit {
-            command.arg("credit").arg(credit.get());
-        }
-        if let Some(metric) = &args.metric {
-            command.arg("metric").arg(metric.as_str());
-        }
-        if let Some(ts) = &args.ts {
-            command.arg("ts").arg(ts);
-        }
-        if let Some(id) = &args.id {
-            command.arg("id").arg(event_id(id, number, args.count));
+        let command = pipeline.cmd("XADD").arg(stream).arg("*");
+        for (name, value) in event_fields(args, number) {
+            command.arg(name).arg(value);
         }
     }
     pipeline
+}
+
+/// The fields of the event with this number, from 1.
+pub(super) fn event_fields(args: &EmitArgs, number: u64) -> Vec<(&'static str, String)> {
+    let fields = [
+        ("subject", Some(args.subject.to_string())),
+        ("units", args.units.map(|units| units.to_string())),
+        ("credit", args.credit.map(|units| units.to_string())),
+        ("metric", args.metric.as_ref().map(Metric::to_string)),
+        ("ts", args.ts.clone()),
+        ("id", args.id.as_ref().map(|id| event_id(id, number, args.count))),
+    ];
+    fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// The id of one event. With several events, each needs its own id, or only the first would count.
@@ -167,7 +199,8 @@ fn event_id(id: &str, number: u64, count: u64) -> String {
     if count == 1 { id.to_owned() } else { format!("{id}-{number}") }
 }
 
-fn check_id(args: &EmitArgs) -> anyhow::Result<()> {
+/// Checks that the ids of all events are legal.
+pub(super) fn check_id(args: &EmitArgs) -> anyhow::Result<()> {
     let Some(id) = &args.id else { return Ok(()) };
     let longest = event_id(id, args.count, args.count);
     if !id.is_empty() && longest.len() <= ID_BYTES_MAX {

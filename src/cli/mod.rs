@@ -29,6 +29,7 @@ mod contact_checks;
 mod context;
 mod deliveries;
 mod emit;
+mod emit_http;
 mod explain;
 mod grant;
 mod history;
@@ -170,7 +171,10 @@ impl Cli {
             Command::Demo(args) => demo::run(args).await,
             Command::CheckConfig(args) => check_config::run(args, &context).await,
             Command::Reload(args) => reload::run(args, &context).await,
-            Command::Emit(args) => emit::run(args, &context).await,
+            Command::Emit(args) => match args.http.clone() {
+                Some(url) => emit_http::run(args, &url, &context).await,
+                None => emit::run(args, &context).await,
+            },
             Command::Subject(args) => subject::run(args, &context).await,
             Command::Contact(args) => contact::run(args, &context).await,
             Command::Grant(args) => grant::run(args, &context).await,

@@ -42,9 +42,15 @@ const AGE_MAX_LEAST: Duration = Duration::from_secs(86_400);
 const BATCH_ENTRIES_MAX: u32 = 10_000;
 /// Maximum number of metrics: archiving takes a second for each, so that a day's metrics are archived on the next day.
 const METRICS_MAX: usize = 100_000;
+/// Bounds of `stream.event_ids_window`: the window of one list of ids, and what the memory of a machine can hold.
+const EVENT_IDS_WINDOWS: RangeInclusive<Duration> = Duration::from_secs(600)..=Duration::from_secs(86_400);
 /// Bounds of `stream.event_ids_max`: fewer ids than an ordinary batch has would be forgotten before they are stored;
 /// more exceed the memory of any machine.
 const EVENT_IDS_RANGE: RangeInclusive<usize> = 1_000..=1_000_000_000;
+/// Maximum number of rules for types of CloudEvents.
+const EVENT_TYPES_MAX: usize = 1_000;
+/// Maximum number of metrics of such a rule: the entries that one event becomes.
+const RULE_METRICS_MAX: usize = 16;
 /// Maximum timeout of a check: after this time the connection is closed, so a longer timeout would never apply.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
@@ -73,7 +79,9 @@ struct Violations(Option<Violation>);
 /// The first broken relation.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut violations = Violations::default();
-    for part in [redis, stream, subjects, plans, fallback, operator, retry, channel_sections, verification, rest] {
+    for part in
+        [redis, stream, events, subjects, plans, fallback, operator, retry, channel_sections, verification, rest]
+    {
         part(config, &mut violations);
     }
     let Some(Violation { path, other, problem }) = violations.0 else { return Ok(()) };
@@ -135,8 +143,24 @@ fn stream(config: &Config, violations: &mut Violations) {
     let age = format!("{} is shorter than {}", HumanDuration(stream.age_max), HumanDuration(AGE_MAX_LEAST));
     violations.require(stream.age_max >= AGE_MAX_LEAST, &["stream", "age_max"], age);
     violations.require_in(1..=BATCH_ENTRIES_MAX, &stream.batch_entries, &["stream", "batch_entries"]);
+    let window = stream.event_ids_window;
+    let range = format!("{} is not between 10m and 24h", HumanDuration(window));
+    violations.require(EVENT_IDS_WINDOWS.contains(&window), &["stream", "event_ids_window"], range);
     violations.require_in(EVENT_IDS_RANGE, &stream.event_ids_max, &["stream", "event_ids_max"]);
     violations.require_in(1..=METRICS_MAX, &stream.metrics_max, &["stream", "metrics_max"]);
+}
+
+/// Every request with events looks the rules up, and an event of a rule has an entry for each of its metrics.
+fn events(config: &Config, violations: &mut Violations) {
+    let types = &config.events.types;
+    let many = format!("has {} rules, at most {EVENT_TYPES_MAX} are allowed", types.len());
+    violations.require(types.len() <= EVENT_TYPES_MAX, &["events", "types"], many);
+    for (kind, rule) in types {
+        violations.require(!kind.is_empty(), &["events", "types", kind], "a rule needs a type");
+        let problem = format!("has {} metrics", rule.metrics.len());
+        let legal = (1..=RULE_METRICS_MAX).contains(&rule.metrics.len());
+        violations.require(legal, &["events", "types", kind, "metrics"], problem);
+    }
 }
 
 /// Names of callers stand in logs and metrics, so they are few and plain.

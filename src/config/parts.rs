@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::error::{ComponentError, ConfigError};
 use super::settings::Config;
+use crate::api::scope::Scope;
 use crate::api::{TokenError, Tokens};
 use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
 use crate::contacts::Contact;
@@ -86,7 +87,12 @@ impl Config {
 
     /// A token of `[http]` that may do everything, in the form that callers send.
     pub fn admin_token(&self) -> Result<Option<Secret>, ConfigError> {
-        Tokens::admin_text(&self.http).map_err(|error| self.refused_token(error))
+        Tokens::text_with(Scope::Admin, &self.http).map_err(|error| self.refused_token(error))
+    }
+
+    /// A token of `[http]` that may append events, in the form that callers send.
+    pub fn events_token(&self) -> Result<Option<Secret>, ConfigError> {
+        Tokens::text_with(Scope::EventsWrite, &self.http).map_err(|error| self.refused_token(error))
     }
 
     fn refused_token(&self, error: TokenError) -> ConfigError {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::config::{CheckConfig, HttpConfig};
+use crate::api::ingestion::config::EventsConfig;
 use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
 use crate::channels::{ChannelSettings, DnsConfig};
@@ -34,6 +35,8 @@ pub struct Config {
     pub redis: RedisConfig,
     /// `[stream]`.
     pub stream: StreamConfig,
+    /// `[events]`.
+    pub events: EventsConfig,
     /// `[history]`.
     pub history: HistoryConfig,
     /// `[subjects]`.
@@ -73,7 +76,7 @@ pub struct Config {
 
 /// The settings that can change while the daemon runs.
 const OF_PLANS: [&str; 2] = ["default_plan", "plans"];
-const RELOADED: [&str; 4] = ["http.token", "http.token_file", "http.tokens", "subjects.default_plans"];
+const RELOADED: [&str; 5] = ["events.types", "http.token", "http.token_file", "http.tokens", "subjects.default_plans"];
 
 impl Config {
     /// The keys whose values differ in the other configuration and apply only after a restart, such as `email.timeout`.

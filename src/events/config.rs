@@ -25,6 +25,9 @@ pub struct StreamConfig {
     pub age_max: Duration,
     /// Maximum number of entries per reading.
     pub batch_entries: u32,
+    /// How long event ids are remembered, at least.
+    #[serde(with = "duration")]
+    pub event_ids_window: Duration,
     /// Maximum number of event ids that are remembered for a partition.
     pub event_ids_max: usize,
     /// Maximum number of metrics of a partition on one day.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::types::event_id::EVENT_ID_BYTES_MAX;
 use crate::types::units::UNITS_MAX;
-use crate::types::{Keys, RefusalReason, StreamId, Units, UnixMs, metric, subject};
+use crate::types::{Keys, RefusalReason, Separator, StreamId, Units, UnixMs, metric, subject};
 
 /// An event that is further ahead of its arrival than this is refused: the clock of its producer is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
@@ -135,6 +135,18 @@ impl<'a> RawEvent<'a> {
         Err(InvalidEvent::new(RefusalReason::TooManyFields, format!("an event has at most {FIELDS_MAX} fields")))
     }
 
+    /// Judges an event that is not in the stream yet, by the rules that the reader will apply. Left out are those that
+    /// need the subject's zone or the stored counts: `too_late`, `too_many_metrics`, `counter_overflow`.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule.
+    pub fn check_new(&self, separator: Separator, now: UnixMs) -> Result<(), InvalidEvent> {
+        self.check_fields()?;
+        check_name(separator, self.subject.ok_or_else(Self::missing_subject)?)?;
+        self.parse(now).map(|_| ())
+    }
+
     /// The broken rule for an entry without a subject; [`check_subject`] judges one that is present.
     pub fn missing_subject() -> InvalidEvent {
         InvalidEvent::new(RefusalReason::MissingSubject, "the entry has no field \"subject\"")
@@ -211,8 +223,7 @@ pub fn check_arrival(arrival: UnixMs, server: UnixMs, age_max: Duration) -> Resu
 ///
 /// The first broken rule.
 pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
-    let bad_subject = InvalidEvent::because(RefusalReason::BadSubject);
-    subject::check(bytes).and_then(|text| keys.separator().check(text)).map_err(bad_subject)?;
+    check_name(keys.separator(), bytes)?;
     let right = keys.partition_of(bytes);
     if right == keys.partition() {
         return Ok(());
@@ -220,6 +231,12 @@ pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
     let (stream, count) = (right.stream(keys.name()), right.count());
     let detail = format!("the subject belongs to partition {right} of {count}, stream {stream}: CRC-32 modulo {count}");
     Err(InvalidEvent::new(RefusalReason::WrongPartition, detail))
+}
+
+/// Judges a subject, in whatever partition it is.
+fn check_name(separator: Separator, bytes: &[u8]) -> Result<(), InvalidEvent> {
+    let bad_subject = InvalidEvent::because(RefusalReason::BadSubject);
+    subject::check(bytes).and_then(|text| separator.check(text)).map_err(bad_subject)
 }
 
 /// When an entry arrived: the smaller of the time in its id and the server's clock when it was read. Otherwise one

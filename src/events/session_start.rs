@@ -3,7 +3,7 @@
 use redis::RedisResult;
 use std::time::Instant;
 
-use crate::ledger::{Batch, CountedEventIds, grants_due};
+use crate::ledger::{Batch, CountedEventIds, RememberedWindows, grants_due};
 use crate::redis_client::xread::StreamReader;
 use crate::redis_client::{ErrorKind, Partition, error_kind};
 use crate::subjects::SettingsCache;
@@ -98,7 +98,9 @@ impl EventWorker {
         // After a stream was made again, the newest ids may be above the checkpoint: its entries may have been counted
         // under another name.
         let newest_ids = checkpoint.max(StreamId::from_stored(counted_before.as_deref()));
-        let mut event_ids = CountedEventIds::new(self.parts.config.event_ids_max);
+        let config = &self.parts.config;
+        let remembered = RememberedWindows::of(config.event_ids_window);
+        let mut event_ids = CountedEventIds::new(config.event_ids_max).remembering(remembered);
         let arrival = arrival_of(newest_ids, now);
         let complete = event_ids.read(&self.parts.client, &self.parts.keys, arrival, checkpoint).await;
         if !complete.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {

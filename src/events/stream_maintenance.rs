@@ -8,7 +8,7 @@ use redis::RedisResult;
 
 use crate::ledger::Batch;
 use crate::ledger::commit_settings::TrimPolicy;
-use crate::ledger::event_ids::{WINDOWS_HELD, window_of};
+use crate::ledger::event_ids::{RememberedWindows, window_of};
 use crate::ledger::retention::PeriodArchiver;
 use crate::ledger::trim::{TrimWarning, tidy};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
@@ -19,9 +19,12 @@ const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// Number of committed entries after which the stream is tidied earlier.
 const TIDY_ENTRIES: u64 = 100_000;
 /// Number of lists of event ids that are removed at once.
-const WINDOWS_AT_ONCE: usize = 100;
-/// Number of past windows in which a killed worker may have left lists of event ids.
-const WINDOWS_LEFT: u64 = 6;
+const WINDOWS_AT_ONCE: usize = 200;
+/// Number of past windows in which a killed worker, or one that remembered ids for a day, may have left lists of event
+/// ids.
+const WINDOWS_LEFT: u64 = 150;
+// The first tidying of a session removes all of them.
+const _: () = assert!(WINDOWS_LEFT < WINDOWS_AT_ONCE as u64);
 /// Interval between two rounds of archiving slices of past days.
 const ARCHIVE_EVERY: Duration = Duration::from_millis(100);
 /// Approximate number of counters that are archived per round. A slice of a metric with few counters costs less than
@@ -39,6 +42,7 @@ const CLOSE_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct StreamMaintenance {
     keys: Keys,
     trim: TrimPolicy,
+    remembered: RememberedWindows,
     retention: PeriodArchiver,
     tidied: Instant,
     /// Entries committed since the stream was last tidied.
@@ -56,11 +60,12 @@ pub(super) struct StreamMaintenance {
 
 impl StreamMaintenance {
     /// Creates the schedule. The first look at periods is due at once.
-    pub(super) fn new(keys: Keys, trim: TrimPolicy, retention: PeriodArchiver) -> Self {
+    pub(super) fn new(keys: Keys, trim: TrimPolicy, remembered: RememberedWindows, retention: PeriodArchiver) -> Self {
         let now = Instant::now();
         Self {
             keys,
             trim,
+            remembered,
             retention,
             tidied: now,
             untidied: 0,
@@ -180,8 +185,7 @@ impl StreamMaintenance {
     /// Some of the past windows of event ids.
     fn past_windows(&self) -> Vec<u64> {
         let newest = window_of(super::parse::arrival_of(self.committed, self.now));
-        let held_from = (newest + 1).saturating_sub(WINDOWS_HELD);
-        self.windows.range(..held_from).copied().take(WINDOWS_AT_ONCE).collect()
+        self.windows.range(..self.remembered.oldest(newest)).copied().take(WINDOWS_AT_ONCE).collect()
     }
 
     /// Shortens the TTLs of past periods if it is time to. Counters expire without it too.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::ledger::Committer;
 use crate::ledger::audit::{AuditFinding, audit};
 use crate::ledger::history::HistoryConfig;
 use crate::ledger::retention::PeriodArchiver;
+use crate::ledger::{Committer, RememberedWindows};
 use crate::redis_client::{RedisClient, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsCache};
@@ -74,6 +74,7 @@ impl EventWorker {
             stream_maintenance: StreamMaintenance::new(
                 keys.clone(),
                 config.trim,
+                RememberedWindows::of(config.event_ids_window),
                 PeriodArchiver::new(keys.clone(), config.late_max, parts.history),
             ),
             settings: SettingsCache::new(parts.cache_entries, &parts.plans),

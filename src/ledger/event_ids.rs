@@ -1,13 +1,14 @@
-//! Ids of counted events: the last ten to twenty minutes of arrival time, in memory and in Redis.
+//! Ids of counted events: those of `stream.event_ids_window` of arrival time and some more, in memory and in Redis.
 //!
-//! A commit appends the ids of its events to a list in Redis as one value, 16 bytes per id. A new reader loads the
-//! lists of the last two windows as of the checkpoint, or of the next one if the clock was set back. From then on it
-//! knows all counted ids, because nobody else commits.
+//! A commit appends the ids of its events to a list in Redis as one value, 16 bytes per id. Each window of ten minutes
+//! has a list. A new reader loads those that are still remembered as of the checkpoint, and the next one, in which
+//! there are some if the clock was set back. From then on it knows all counted ids, because nobody else commits.
 //!
 //! Their number is bounded: if more ids arrive, the oldest are forgotten early, and their number is reported.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use redis::RedisResult;
@@ -18,8 +19,9 @@ use crate::types::{Keys, Metric, StreamId, Subject, UnixMs};
 
 /// Length of a window of arrival time.
 const WINDOW_MS: i64 = 600_000;
-/// Number of windows in use: the current one and the previous one.
-pub const WINDOWS_HELD: u64 = 2;
+/// Number of sets over which the ids of many windows are spread in memory. A lookup asks each of them; with fewer, ids
+/// would stay for longer than they must.
+const GENERATIONS: u64 = 4;
 /// Approximate bytes of a list per read; its values have 16 bytes to 720 KB.
 const SLICE_BYTES: usize = 4 << 20;
 /// Number of values in the first slice of a list, while their size is unknown.
@@ -36,20 +38,30 @@ pub struct EventIdDigest([u8; DIGEST_BYTES]);
 /// The ids that a batch adds, by window: concatenated [`EventIdDigest`]s.
 pub type NewEventIds = BTreeMap<u64, Vec<u8>>;
 
+/// How long ids are remembered: in the window in which they are counted, and in this number of windows after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RememberedWindows(u64);
+
 /// The ids of counted events that are remembered.
 #[derive(Debug)]
 pub struct CountedEventIds {
     /// Maximum number of remembered ids.
     ids_max: usize,
-    /// The window of `newest`.
+    remembered: RememberedWindows,
+    /// The newest window.
     window: u64,
-    newest: Ids,
-    /// The ids of `previous_window`.
-    previous: Ids,
-    /// The previous window, or the current one if more than half of the maximum arrived in it.
-    previous_window: u64,
+    /// The ids, the oldest first. Never empty.
+    generations: VecDeque<IdGeneration>,
     /// Number of ids that were forgotten early.
     forgotten: u64,
+}
+
+/// The ids that were counted in some windows, and are forgotten together.
+#[derive(Debug, Default)]
+struct IdGeneration {
+    first_window: u64,
+    last_window: u64,
+    ids: Ids,
 }
 
 type Ids = HashSet<EventIdDigest, RandomState>;
@@ -78,21 +90,54 @@ pub const fn window_of(arrival: UnixMs) -> u64 {
     (if arrival.0 < 0 { 0 } else { arrival.0 } / WINDOW_MS).unsigned_abs()
 }
 
-/// The windows whose stored ids a new reader knows: that of an arrival and its neighbors. If the server's clock was set
-/// back, the newest ids were counted in a window that has not begun again.
-pub fn windows_of(arrival: UnixMs) -> RangeInclusive<u64> {
-    let window = window_of(arrival);
-    window.saturating_sub(1)..=window + 1
+impl RememberedWindows {
+    /// The default: ids of ten minutes.
+    pub const ONE: Self = Self(1);
+
+    /// The windows that contain this time.
+    pub fn of(time: Duration) -> Self {
+        let windows = time.as_millis().div_ceil(u128::from(WINDOW_MS.unsigned_abs()));
+        Self(u64::try_from(windows).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// The windows whose stored ids a new reader knows: that of an arrival, those before it that are still remembered,
+    /// and the next one. If the server's clock was set back, the newest ids were counted in a window that has not begun
+    /// again.
+    pub fn around(self, arrival: UnixMs) -> RangeInclusive<u64> {
+        let window = window_of(arrival);
+        window.saturating_sub(self.0)..=window + 1
+    }
+
+    /// The oldest window that is needed when this one is the newest.
+    pub const fn oldest(self, newest: u64) -> u64 {
+        newest.saturating_sub(self.0)
+    }
+
+    /// Number of windows whose ids one generation has.
+    const fn of_generation(self) -> u64 {
+        self.0.div_ceil(GENERATIONS)
+    }
+
+    /// The share of a generation in the maximum number of ids.
+    const fn shares(self) -> usize {
+        if self.0 == 1 { 2 } else { GENERATIONS as usize + 1 }
+    }
 }
 
 impl CountedEventIds {
-    /// An empty set with this maximum.
+    /// An empty set with this maximum, which remembers ids for ten minutes.
     pub fn new(ids_max: usize) -> Self {
-        let (newest, previous) = (Ids::default(), Ids::default());
-        Self { ids_max, window: 0, newest, previous, previous_window: 0, forgotten: 0 }
+        let generations = VecDeque::from([IdGeneration::default()]);
+        Self { ids_max, remembered: RememberedWindows::ONE, window: 0, generations, forgotten: 0 }
     }
 
-    /// Reads the ids that were stored for [`windows_of`] an arrival. Returns whether nobody
+    /// The same for another time.
+    #[must_use]
+    pub fn remembering(self, remembered: RememberedWindows) -> Self {
+        Self { remembered, ..self }
+    }
+
+    /// Reads the ids that were stored [around](RememberedWindows::around) an arrival. Returns whether nobody
     /// committed meanwhile; if somebody did, the set may contain ids of events that are not counted after all.
     pub async fn read(
         &mut self,
@@ -101,7 +146,7 @@ impl CountedEventIds {
         arrival: UnixMs,
         checkpoint: StreamId,
     ) -> RedisResult<bool> {
-        for window in windows_of(arrival) {
+        for window in self.remembered.around(arrival) {
             let (mut from, mut count) = (0, SLICE_FIRST);
             loop {
                 let mut pipeline = redis::pipe();
@@ -138,17 +183,17 @@ impl CountedEventIds {
     /// Whether an event with this id, which arrived in `window`, was counted before.
     pub fn contains(&mut self, window: u64, id: EventIdDigest) -> bool {
         self.move_to(window);
-        self.newest.contains(&id) || self.previous.contains(&id)
+        self.generations.iter().rev().any(|generation| generation.ids.contains(&id))
     }
 
     /// Inserts the id of a counted event.
     pub fn insert(&mut self, id: EventIdDigest) {
-        self.newest.insert(id);
-        // Drops half of the ids at a time, so that at least half of the maximum is remembered.
-        if self.newest.len() >= self.ids_max / 2 {
-            self.forgotten += self.previous.len() as u64;
-            self.previous = std::mem::take(&mut self.newest);
-            self.previous_window = self.window;
+        let (window, share) = (self.window, self.share());
+        let newest = self.newest();
+        newest.ids.insert(id);
+        newest.last_window = window;
+        if newest.ids.len() >= share {
+            self.begin_generation();
         }
     }
 
@@ -162,21 +207,39 @@ impl CountedEventIds {
         self.window
     }
 
-    /// Forgets ids older than the previous window. An older `window` changes nothing: the clock was set back.
+    /// Forgets ids that are no longer remembered in this window. An older `window` changes nothing: the clock was set
+    /// back.
     fn move_to(&mut self, window: u64) {
         if window <= self.window {
             return;
         }
-        let newest = std::mem::take(&mut self.newest);
-        if window == self.window + 1 {
-            if self.previous_window == self.window {
-                self.forgotten += self.previous.len() as u64;
-            }
-            self.previous = newest;
-        } else {
-            self.previous = Ids::default();
+        self.window = window;
+        let oldest = self.remembered.oldest(window);
+        self.generations.retain(|generation| generation.last_window >= oldest);
+        let span = self.remembered.of_generation();
+        if self.generations.back().is_none_or(|newest| window >= newest.first_window + span) {
+            self.begin_generation();
         }
-        (self.window, self.previous_window) = (window, window - 1);
+    }
+
+    /// Maximum number of ids of a generation.
+    const fn share(&self) -> usize {
+        self.ids_max / self.remembered.shares()
+    }
+
+    fn newest(&mut self) -> &mut IdGeneration {
+        self.generations.back_mut().expect("there is always a generation")
+    }
+
+    /// Begins a generation. If the others leave no room for it, drops the oldest of them.
+    fn begin_generation(&mut self) {
+        let others_max = self.ids_max - self.share();
+        while self.generations.iter().map(|generation| generation.ids.len()).sum::<usize>() > others_max {
+            let oldest = self.generations.pop_front();
+            self.forgotten += oldest.map_or(0, |oldest| oldest.ids.len() as u64);
+        }
+        let (first_window, last_window) = (self.window, self.window);
+        self.generations.push_back(IdGeneration { first_window, last_window, ids: Ids::default() });
     }
 }
 
@@ -214,6 +277,25 @@ mod tests {
         assert!(!counted.contains(9, id("a")));
     }
 
+    /// A shipper that resends after hours must not be counted twice, and the memory must not grow for ever.
+    #[test]
+    fn ids_of_a_day_are_known_for_a_day_and_not_much_longer() {
+        let day = RememberedWindows::of(Duration::from_secs(86_400));
+        assert_eq!(RememberedWindows::of(Duration::from_secs(600)), RememberedWindows::ONE);
+        let mut counted = CountedEventIds::new(MANY).remembering(day);
+        for window in 1_000..1_600_u64 {
+            assert!(counts(&mut counted, window, id(&window.to_string())));
+            let oldest = window.saturating_sub(144).max(1_000);
+            assert!(counted.contains(window, id(&oldest.to_string())), "{oldest} in {window}");
+            assert!(counted.generations.len() <= GENERATIONS as usize + 2, "{window}");
+        }
+        let known = (1_000..1_600_u64).filter(|window| counted.contains(1_599, id(&window.to_string()))).count();
+        assert!((145..=145 + 36).contains(&known), "{known}");
+        assert!(!counted.contains(3_000, id("1599")));
+        assert_eq!(counted.take_forgotten(), 0);
+        assert_eq!(day.around(UnixMs(200 * WINDOW_MS)), 56..=201);
+    }
+
     /// If the server's clock is set back, known ids must stay known.
     #[test]
     fn an_id_that_arrives_in_an_older_window_is_still_known() {
@@ -231,7 +313,7 @@ mod tests {
         for (window, ids) in [(7, 0..4_u64), (8, 4..23), (9, 23..25)] {
             for n in ids {
                 assert!(counts(&mut counted, window, id(&n.to_string())), "{n}");
-                assert!(counted.newest.len() + counted.previous.len() <= 10);
+                assert!(counted.generations.iter().map(|generation| generation.ids.len()).sum::<usize>() <= 10);
                 for newer in n.saturating_sub(3)..=n {
                     assert!(counted.contains(window, id(&newer.to_string())), "{newer} of {n}");
                 }

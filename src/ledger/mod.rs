@@ -32,5 +32,5 @@ pub use batch::{Batch, RefusedEvent, Row};
 pub use check::{CheckError, check};
 pub use commit::{CommitReply, Committer};
 pub use decision::{CheckDecision, CheckRequest};
-pub use event_ids::{CountedEventIds, EventIdDigest};
+pub use event_ids::{CountedEventIds, EventIdDigest, RememberedWindows};
 pub use totals::CounterCache;

@@ -27,6 +27,11 @@ impl ServerClock {
         self.at_start_ms.load(Ordering::Relaxed) + self.elapsed_ms()
     }
 
+    /// The same, if a reply has set it.
+    pub fn told_now(&self) -> Option<i64> {
+        (self.at_start_ms.load(Ordering::Relaxed) != 0).then(|| self.now_ms())
+    }
+
     /// Stores the server's current time, Unix milliseconds, from a reply.
     pub fn set(&self, now_ms: i64) {
         self.at_start_ms.store(now_ms - self.elapsed_ms(), Ordering::Relaxed);

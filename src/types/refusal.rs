@@ -35,7 +35,15 @@ text_enum! {
         TooManyMetrics = "too_many_metrics",
         /// The counter would exceed 2^53 - 1.
         CounterOverflow = "counter_overflow",
-        /// The entry has more than 16 MiB, so the reader did not read it to its end.
+        /// The entry has more than 16 MiB, so the reader did not read it to its end. Over HTTP: more than 64 KiB.
         TooLarge = "too_large",
+        /// Over HTTP: the event is no JSON object, or has a key twice.
+        BadJson = "bad_json",
+        /// Over HTTP: the event has a field that quotabell does not know.
+        UnknownField = "unknown_field",
+        /// Over HTTP: a CloudEvent lacks an attribute, or has one of another form.
+        BadCloudevent = "bad_cloudevent",
+        /// Over HTTP: the data of a CloudEvent holds no units, and no rule reads it.
+        BadData = "bad_data",
     }
 }

@@ -43,6 +43,43 @@ fn every_field_is_written_as_named() {
     assert_eq!(fields, expected);
 }
 
+/// A command that tests the door for producers must use it, with a token that may do no more.
+#[tokio::test]
+async fn events_go_over_http_with_the_token_for_them() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "a-token-for-events-0123456789").expect("written");
+    let tokens = |scope: &str| serde_json::json!([{"name": "producer", "file": token, "scopes": [scope]}]).to_string();
+    let setup = DaemonSetup::on(&server.url()).env("QUOTABELL__STREAM__TRIM", "never");
+    let mut daemon = setup.env("QUOTABELL__HTTP__TOKENS", &tokens("events:write")).start().await;
+    daemon.becomes_ready().await;
+    let url = format!("http://{}", daemon.http().await);
+    let send = |scope: &str, arguments: &[&str]| {
+        let command = quotabell(["emit", "--http", &url, "--subject", "alice"].iter().chain(arguments).copied());
+        command.env("QUOTABELL__HTTP__TOKENS", tokens(scope)).run()
+    };
+    let sent = send("events:write", &["--count", "1500", "--id", "a", "--units", "3"]);
+    assert_eq!(sent.expect_done(), "1500\n");
+    let stream = entries(&server, "usage");
+    assert_eq!(
+        (stream.len(), &stream[1499].1),
+        (1500, &["subject", "alice", "units", "3", "id", "a-1500"].map(str::to_owned).to_vec())
+    );
+    let without = send("read", &[]);
+    assert!(without.code == 1 && without.stderr.contains("events over HTTP need a token"), "{}", without.told());
+    let refused = send("events:write", &["--ts", "99999999999999"]);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("events 1 to 1 of 1 were not confirmed"),
+        "{}",
+        refused.told()
+    );
+    assert!(refused.stderr.contains("more than 5 minutes ahead"), "{}", refused.told());
+    daemon.drain().await;
+    let gone = send("events:write", &[]);
+    assert!(gone.code == 1 && gone.stderr.contains("does not answer"), "{}", gone.told());
+}
+
 /// A correction must not be counted as usage, nor twice if the command is repeated.
 #[tokio::test]
 async fn a_credit_gives_units_back_once() {

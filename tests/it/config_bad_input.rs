@@ -169,6 +169,14 @@ wrong_files! {
     a_batch_of_a_million_is_an_error: "[stream]\nbatch_entries = 1000000\n";
     /// No id would be found again.
     event_ids_that_are_not_remembered_are_an_error: "[stream]\nevent_ids_max = 0\n";
+    /// A machine's memory holds the ids of a day at most.
+    event_ids_of_a_week_are_an_error: "[stream]\nevent_ids_window = \"7d\"\n";
+    /// No event would count.
+    a_rule_without_metrics_is_an_error: "[events.types.\"Acme.Tokens\"]\nmetrics = {}\n";
+    /// A rule that names nothing.
+    a_rule_that_reads_no_data_is_an_error: "[events.types.\"Acme.Tokens\"]\nmetrics = { tokens = \"tokens\" }\n";
+    /// A metric that no event may have.
+    a_rule_for_an_illegal_metric_is_an_error: "[events.types.\"Acme.Tokens\"]\nmetrics = { Tokens = 1 }\n";
     /// More members than a sorted set may have: another limiter is named.
     a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
     /// A share below the limit would refuse what the limit allows.

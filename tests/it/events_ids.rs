@@ -1,5 +1,7 @@
 //! Ids of events: each counts once, with any reader and after any interruption.
 
+use std::time::Duration;
+
 use crate::support::eventually::eventually;
 use crate::support::partition::{Partition, WorkerSettings};
 use quotabell::ledger::event_ids::window_of;
@@ -108,6 +110,24 @@ async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
     })
     .await;
     worker.end().await;
+}
+
+/// Shippers with a buffer on disk send again after hours.
+#[tokio::test]
+async fn with_a_window_of_a_day_an_id_counts_once_within_a_day() {
+    let partition = Partition::without_worker();
+    let begins = 1_000_000 * 600_000_u64;
+    for (hours, counted) in [(0, 1), (5, 1), (24, 1), (50, 2)] {
+        let entry = format!("{}-1", begins + hours * 3_600_000);
+        partition.run::<String>(&["XADD", "usage", &entry, "subject", "alice", "id", "x"]).await;
+        let event_ids_window = Duration::from_secs(86_400);
+        // Each reader learns the ids from Redis.
+        let worker =
+            partition.start_worker_with(WorkerSettings { event_ids_window, ..WorkerSettings::default() }).await;
+        partition.caught_up().await;
+        worker.end().await;
+        assert_eq!(partition.run::<u64>(&["HGET", &partition.keys.totals(), "counted"]).await, counted, "{hours} h");
+    }
 }
 
 /// One explicit id in the future dates every later entry: windows follow arrival, so ids are still found and still

@@ -9,6 +9,8 @@ mod api_connections;
 mod api_contacts;
 mod api_deliveries;
 mod api_erasure;
+mod api_events;
+mod api_events_bad_input;
 mod api_mutes;
 mod api_openapi;
 mod api_subjects;

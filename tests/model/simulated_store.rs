@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use quotabell::events::parse::arrival_of;
+use quotabell::ledger::RememberedWindows;
 use quotabell::ledger::batch::MetricPeriod;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::commit_settings::READ_AGE_MAX_MS;
-use quotabell::ledger::event_ids::{window_of, windows_of};
+use quotabell::ledger::event_ids::window_of;
 use quotabell::ledger::grant_store::{self, GrantChange, GrantReply, StoredGrants};
 use quotabell::ledger::grants_due;
 use quotabell::ledger::read_totals::{
@@ -229,7 +230,7 @@ impl Store for MemoryStore {
         let checkpoint = self.kept.checkpoint;
         let arrival = arrival_of(checkpoint, UnixMs(self.now_ms));
         let mut event_ids = CountedEventIds::new(IDS_MAX);
-        for window in windows_of(arrival) {
+        for window in RememberedWindows::ONE.around(arrival) {
             let stored = self.kept.event_ids.get(&window).map_or(&[][..], Vec::as_slice);
             if window <= window_of(arrival) || !stored.is_empty() {
                 event_ids.insert_stored(window, stored);

@@ -1,6 +1,7 @@
 //! The stream's worker on a real server, alone or several at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quotabell::events::config::StreamConfig;
 use quotabell::events::worker::{EventWorker, EventWorkerParts};
@@ -39,6 +40,7 @@ pub struct WorkerSettings {
     pub lease: Option<PartitionLease>,
     pub batch_entries: u32,
     pub age_max: std::time::Duration,
+    pub event_ids_window: Duration,
     pub event_ids_max: usize,
     pub metrics_max: usize,
     /// The user of Redis and its password, `name:password`; else the default user.
@@ -49,7 +51,15 @@ impl Default for WorkerSettings {
     /// A worker that needs no lease.
     fn default() -> Self {
         let age_max = std::time::Duration::from_secs(100 * 365 * 86_400);
-        Self { lease: None, batch_entries: 500, age_max, event_ids_max: 1_000_000, metrics_max: 10_000, user: None }
+        Self {
+            lease: None,
+            batch_entries: 500,
+            age_max,
+            event_ids_window: Duration::from_secs(600),
+            event_ids_max: 1_000_000,
+            metrics_max: 10_000,
+            user: None,
+        }
     }
 }
 
@@ -121,6 +131,7 @@ impl Partition {
                 // Tests use events of 2023.
                 age_max: settings.age_max,
                 batch_entries: settings.batch_entries,
+                event_ids_window: settings.event_ids_window,
                 event_ids_max: settings.event_ids_max,
                 metrics_max: settings.metrics_max,
             },
