@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use futures_util::future::join_all;
-use redis::{Cmd, Pipeline, RedisError, RedisResult};
+use redis::{Cmd, Pipeline, RedisError};
 
 use crate::events::parse::{InvalidEvent, RawEvent};
 use crate::redis_client::Partitions;
@@ -15,6 +15,9 @@ use crate::types::{Keys, UnixMs};
 
 /// Text of the fields of an entry beside the values: names, lengths and line breaks of the protocol.
 const FIELD_OVERHEAD_BYTES: usize = 32;
+/// What a command takes in memory beside the text of its arguments, and what each argument does.
+const COMMAND_OVERHEAD_BYTES: usize = 128;
+const ARGUMENT_OVERHEAD_BYTES: usize = 32;
 
 /// A usage event that is not in the stream yet: the fields of its entry, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct NewEntries {
     /// The commands of each partition.
     pipelines: Vec<Pipeline>,
     entries: u64,
+    /// What the commands take in memory, bytes.
+    bytes: usize,
 }
 
 /// Redis did not take all entries.
@@ -88,7 +93,7 @@ impl NewEntries {
     pub fn new(partitions: &Partitions) -> Self {
         let keys: Vec<Keys> = partitions.iter().map(|partition| partition.keys.clone()).collect();
         let pipelines = keys.iter().map(|_| redis::pipe()).collect();
-        Self { keys, pipelines, entries: 0 }
+        Self { keys, pipelines, entries: 0, bytes: 0 }
     }
 
     /// The keys of the first partition.
@@ -111,6 +116,12 @@ impl NewEntries {
         }
         self.pipelines[partition].add_command(command);
         self.entries += 1;
+        self.bytes += bytes + COMMAND_OVERHEAD_BYTES + count * ARGUMENT_OVERHEAD_BYTES;
+    }
+
+    /// Approximately what the commands take in memory, bytes.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Appends all of them: one pipeline per partition, all at once. Repeatable for events with ids.
@@ -122,7 +133,7 @@ impl NewEntries {
         let used = partitions.iter().zip(self.pipelines).filter(|(_, pipeline)| !pipeline.is_empty());
         let appending = used.map(|(partition, mut pipeline)| async move {
             pipeline.ignore_errors();
-            partition.client.pipe::<Vec<RedisResult<()>>>(&pipeline).await
+            partition.client.pipe_each(&pipeline).await
         });
         let (mut appended, mut failed) = (0, None);
         for replies in join_all(appending).await {

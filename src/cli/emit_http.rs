@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use reqwest::{Client, Response};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use url::Url;
@@ -40,7 +41,7 @@ pub(super) async fn run(args: EmitArgs, base: &Url, context: &CliContext) -> any
     while let Some((from, to)) = due.next(count).await.map(RangeInclusive::into_inner) {
         let lines: String = (from..=to).map(|number| line(&args, number)).collect();
         let what = format!("events {from} to {to} of {} were not confirmed", args.count);
-        route.send(lines).await.map_err(|error| error.context(what))?;
+        route.send(lines, to - from + 1).await.map_err(|error| error.context(what))?;
         count = to;
     }
     due.finish();
@@ -63,8 +64,12 @@ impl EventsRoute {
                 "set http.token, http.token_file or one of http.tokens with the scope events:write",
             )
         })?;
+        let mut base = base.clone();
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
         let url = base.join(ROUTE).with_context(|| format!("put the route {ROUTE} behind {base}"))?;
-        let mut client = Client::builder().timeout(TIMEOUT).no_proxy();
+        let mut client = Client::builder().timeout(TIMEOUT).no_proxy().redirect(Policy::none());
         if url.scheme() == "http" {
             // A machine may have no certificate authorities, and none are needed without TLS.
             client = client.tls_certs_only([]);
@@ -73,7 +78,8 @@ impl EventsRoute {
         Ok(Self { client, url, token: token.reveal().to_owned() })
     }
 
-    async fn send(&self, lines: String) -> anyhow::Result<()> {
+    /// Sends `count` events.
+    async fn send(&self, lines: String, count: u64) -> anyhow::Result<()> {
         let request = self.client.post(self.url.clone()).bearer_auth(&self.token);
         let sent = request.header("content-type", "application/x-ndjson").body(lines).send().await;
         let answer: Response = sent.map_err(|error| {
@@ -83,8 +89,13 @@ impl EventsRoute {
         let status = answer.status();
         let body: Value = serde_json::from_str(&answer.text().await.context("read the answer")?).unwrap_or_default();
         let refused = body["refused"].as_array().and_then(|refused| refused.first());
-        if status.is_success() && refused.is_none() {
+        if status == StatusCode::ACCEPTED && body["accepted"] == count {
             return Ok(());
+        }
+        if let Some(accepted) = body["accepted"].as_u64() {
+            let why = refused.and_then(|refused| refused["detail"].as_str()).unwrap_or("no reason was given");
+            let hint = "do not repeat the command: quotabell refused list shows the others";
+            return Err(failed(format_args!("{accepted} of these events were accepted: {why}"), hint));
         }
         let detail = body["detail"].as_str().or_else(|| refused?["detail"].as_str()).unwrap_or("no reason was given");
         let hint = match status.as_u16() {

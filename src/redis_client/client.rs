@@ -135,6 +135,14 @@ impl RedisClient {
         }
     }
 
+    /// As [`Self::pipe`], with the result of each command of a pipeline that ignores errors.
+    pub async fn pipe_each(&self, pipeline: &Pipeline) -> RedisResult<Vec<RedisResult<()>>> {
+        match &self.servers {
+            Servers::One(connection) => connection.pipe_each(pipeline).await,
+            Servers::Routed(router) => pipeline.query_async(&mut RoutedCall::new(router)).await,
+        }
+    }
+
     /// Runs one command whose reply must arrive within `limit` (less than [`RESPONSE_TIMEOUT`]) once a connection
     /// exists. After that time it returns an error; other calls on the connection continue.
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {

@@ -99,6 +99,17 @@ impl NodeConnection {
         self.discard_if_broken(number, reply)
     }
 
+    /// As [`Self::pipe`], with the result of each command.
+    pub async fn pipe_each(&self, pipeline: &Pipeline) -> RedisResult<Vec<RedisResult<()>>> {
+        let Current { number, mut connection } = self.current().await?;
+        let replies: RedisResult<Vec<RedisResult<()>>> = pipeline.query_async(&mut connection).await;
+        // A server that has become a replica refuses each command and keeps the connection.
+        if let Some(error) = replies.iter().flatten().find_map(|reply| reply.as_ref().err()) {
+            let _ = self.discard_if_broken::<()>(number, Err(error.clone()));
+        }
+        self.discard_if_broken(number, replies)
+    }
+
     /// As [`Self::pipe`], with each reply as it came.
     pub async fn pipe_raw(&self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
         let Current { number, mut connection } = self.current().await?;

@@ -7,6 +7,8 @@ use crate::api_events::{CLOUD_EVENT, CLOUD_EVENTS, Ingesting, JSON, LINES, PATH,
 use crate::support::api::Caller;
 use crate::support::eventually::eventually;
 use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::RedisServer;
+use crate::support::surviving::run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quotabell::api::ingestion::body_budget::BODIES_BYTES_MAX;
@@ -57,6 +59,16 @@ async fn each_bad_event_is_refused_with_its_reason() {
             "bad_data",
             "no rule for \"t\"",
         ),
+        (
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"a","units":5}"#,
+            "unknown_field",
+            "its data has the units",
+        ),
+        (
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"Litellm.Tokens","data":{"prompt_tokens":1,"usage":{"out":2}}}"#,
+            "missing_subject",
+            "no field",
+        ),
         ("5", "bad_json", "expected an event, a JSON object"),
         ("[]", "bad_json", "expected an event, a JSON object"),
         ("null", "bad_json", "expected an event, a JSON object"),
@@ -72,6 +84,14 @@ async fn each_bad_event_is_refused_with_its_reason() {
     let large = json!([{"subject": "a", "id": "x".repeat(64 * 1024)}, {"subject": "a", "id": "y"}]).to_string();
     let answer = ingesting.send(JSON, large).await.json();
     assert_eq!((&answer["accepted"], &answer["refused"][0]["reason"]), (&json!(1), &json!("too_large")));
+    let long = format!("2026-11-28T00:00:00.{}Z", "0".repeat(40 * 1024));
+    let event = json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Litellm.Tokens", "subject": "a",
+        "time": long, "data": {"prompt_tokens": 1, "usage": {"out": 2}}});
+    let answer = ingesting.send(CLOUD_EVENT, event.to_string()).await;
+    assert_eq!(answer.json()["refused"][0]["reason"], "too_large", "each of its metrics repeats the time");
+    let twice = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-id", "2"), ("ce-source", "s"), ("ce-type", "t")];
+    let answer = ingesting.api.send("POST", PATH, &twice, "").await;
+    assert_eq!(answer.json()["refused"][0]["detail"], "ce-id is there twice");
     let many: Vec<Value> = (0..150).map(|_| json!({})).collect();
     let answer = ingesting.send(JSON, json!(many).to_string()).await;
     assert_eq!(answer.json()["refused"].as_array().map(Vec::len), Some(100), "{}", answer.status);
@@ -316,4 +336,29 @@ async fn a_batch_that_breaks_in_the_middle_counts_once_when_it_is_repeated() {
     assert_eq!(books.totals().await.counted, 5_000);
     proxy.set(Fault::None);
     daemon.drain().await;
+}
+
+/// Behind one address, a server that was demoted keeps its connections and refuses each write on them.
+#[tokio::test]
+async fn a_failover_behind_one_address_is_followed() {
+    let new = RedisServer::start_to_be_followed();
+    let (old, proxy) = (RedisServer::start_to_be_followed(), Proxy::to(0).await);
+    proxy.lead_to(old.port());
+    let ingesting = Ingesting::with(|setup| setup.env("QUOTABELL__REDIS__URL", &proxy.url())).await;
+    expect_accepted(&ingesting.send(JSON, r#"{"subject":"a","id":"1"}"#).await, 1);
+    let (old_client, new_client) = (old.client(), new.client());
+    let () = run(&new_client, &["REPLICAOF", "127.0.0.1", &old.port().to_string()]).await;
+    eventually("the copy is complete", || async {
+        let info: String = run(&new_client, &["INFO", "replication"]).await;
+        info.contains("master_link_status:up").then_some(())
+    })
+    .await;
+    let () = run(&new_client, &["REPLICAOF", "NO", "ONE"]).await;
+    proxy.lead_to(new.port());
+    let () = run(&old_client, &["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await;
+    eventually("the new server takes events", || async {
+        (ingesting.send(JSON, r#"{"subject":"a","id":"2"}"#).await.status == 202).then_some(())
+    })
+    .await;
+    ingesting.daemon.drain().await;
 }

@@ -129,9 +129,14 @@ impl Proxy {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
+    /// New connections lead to this port; the others stay as they are.
+    pub fn lead_to(&self, target: u16) {
+        self.shared.target.send_replace(target);
+    }
+
     /// Cuts all connections; new ones lead to this port.
     pub fn turn(&self, target: u16) {
-        self.shared.target.send_replace(target);
+        self.lead_to(target);
         self.cut();
     }
 }

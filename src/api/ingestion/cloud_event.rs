@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::config::{EventTypeConfig, EventsConfig, UnitsSource};
-use super::event_object::{EventObject, Name, json_error, number, shown, text, unknown_field};
+use super::event_object::{EventObject, Name, is_trace, json_error, number, shown, text, unknown_field};
 use crate::actions::append_events::NewEvent;
 use crate::events::parse::InvalidEvent;
 use crate::types::RefusalReason;
@@ -32,6 +32,8 @@ pub(super) struct CloudEvent<'a> {
     time: Option<Cow<'a, str>>,
     traceparent: Option<Cow<'a, str>>,
     data: Option<&'a RawValue>,
+    /// A field of the stream beside the attributes: it was probably meant to be in the data.
+    misplaced: Option<&'static str>,
 }
 
 impl<'a> CloudEvent<'a> {
@@ -56,6 +58,14 @@ impl<'a> CloudEvent<'a> {
             time: attribute("time", object.time)?,
             traceparent: attribute("traceparent", object.traceparent)?,
             data: object.data.filter(|data| data.get() != "null"),
+            misplaced: [
+                ("units", object.units),
+                ("credit", object.credit),
+                ("metric", object.metric),
+                ("ts", object.ts),
+            ]
+            .into_iter()
+            .find_map(|(name, value)| value.map(|_| name)),
         })
     }
 
@@ -66,7 +76,11 @@ impl<'a> CloudEvent<'a> {
     /// As [`Self::from_object`], and a body that is no JSON.
     pub(super) fn from_request(headers: &'a HeaderMap, body: &'a [u8]) -> Result<Self, InvalidEvent> {
         let attribute = |name: &str| {
-            let Some(value) = headers.get(format!("ce-{name}")) else { return Ok(None) };
+            let mut values = headers.get_all(format!("ce-{name}")).iter();
+            let Some(value) = values.next() else { return Ok(None) };
+            if values.next().is_some() {
+                return Err(InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} is there twice")));
+            }
             let value = percent_decode(value.as_bytes()).decode_utf8();
             let detail = || format!("ce-{name} is not UTF-8, percent-encode what is not ASCII");
             let refused = |_| InvalidEvent::new(RefusalReason::BadCloudevent, detail());
@@ -74,7 +88,7 @@ impl<'a> CloudEvent<'a> {
         };
         check_version(attribute("specversion")?.as_deref())?;
         let data = match body.trim_ascii() {
-            [] => None,
+            [] | b"null" => None,
             body => Some(serde_json::from_slice(body).map_err(|error| {
                 bad_data(format_args!("the body, which is the data, is not JSON: {}", json_error(&error)))
             })?),
@@ -87,6 +101,7 @@ impl<'a> CloudEvent<'a> {
             time: attribute("time")?,
             traceparent: attribute("traceparent")?,
             data,
+            misplaced: None,
         })
     }
 
@@ -100,6 +115,17 @@ impl<'a> CloudEvent<'a> {
         format!("sha256:{digest}")
     }
 
+    /// What all its usage events have.
+    pub(super) fn common(&self) -> NewEvent<'a> {
+        NewEvent {
+            subject: self.subject.clone(),
+            ts: self.time.clone(),
+            id: Some(self.event_id().into()),
+            traceparent: self.traceparent.clone().filter(|text| is_trace(text)),
+            ..NewEvent::default()
+        }
+    }
+
     /// The usage events that it means: one, or one for each metric of its type's rule that is not zero.
     ///
     /// # Errors
@@ -110,13 +136,11 @@ impl<'a> CloudEvent<'a> {
         rules: &EventsConfig,
         ignores_unknown: bool,
     ) -> Result<Vec<NewEvent<'a>>, InvalidEvent> {
-        let common = NewEvent {
-            subject: self.subject.clone(),
-            ts: self.time.clone(),
-            id: Some(self.event_id().into()),
-            traceparent: self.traceparent.clone(),
-            ..NewEvent::default()
-        };
+        if let Some(name) = self.misplaced.filter(|_| !ignores_unknown) {
+            let detail = format!("{name:?} is beside the attributes of the CloudEvent, its data has the units");
+            return Err(InvalidEvent::new(RefusalReason::UnknownField, detail));
+        }
+        let common = self.common();
         match (rules.types.get(&*self.kind), self.data) {
             (Some(EventTypeConfig { metrics }), data) => {
                 let mut events = Vec::with_capacity(metrics.len());

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use axum::http::HeaderMap;
+use percent_encoding::percent_decode;
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -173,7 +174,7 @@ impl Decoder<'_> {
         let mut fields: Vec<(&str, Cow<'_, str>)> = Vec::new();
         for name in ["subject", "type", "source", "id", "time"] {
             if let Some(value) = headers.get(format!("ce-{name}")) {
-                fields.push((name, String::from_utf8_lossy(value.as_bytes())));
+                fields.push((name, percent_decode(value.as_bytes()).decode_utf8_lossy()));
             }
         }
         fields.push(("data", String::from_utf8_lossy(body)));
@@ -226,8 +227,13 @@ impl Decoder<'_> {
         };
         let checked = event.events(self.settings.rules, self.settings.ignores_unknown).and_then(|events| {
             let keys = self.decoded.entries.keys();
+            // Also if all its metrics are zero.
+            event.common().check(keys, self.settings.now)?;
             events.iter().try_for_each(|event| event.check(keys, self.settings.now))?;
-            Ok(events)
+            let fields = events.iter().flat_map(NewEvent::fields);
+            let bytes: usize = fields.map(|(name, value)| name.len() + value.len()).sum();
+            // Each metric repeats the subject, the time and the id.
+            if bytes > EVENT_BYTES_MAX { Err(too_large(bytes)) } else { Ok(events) }
         });
         match checked {
             Ok(events) => {

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::actions::append_events::NewEvent;
 use crate::events::parse::InvalidEvent;
-use crate::types::RefusalReason;
+use crate::types::{RefusalReason, TraceParent};
 
 /// What an event of the stream may have.
 const FIELDS: &str = "subject, units, credit, metric, ts, id and traceparent";
@@ -150,7 +150,7 @@ impl<'a> EventObject<'a> {
             credit: number("credit", self.credit, RefusalReason::BadCredit)?,
             ts: number("ts", self.ts, RefusalReason::BadTs)?,
             id: text("id", self.id, RefusalReason::BadId)?,
-            traceparent: text("traceparent", self.traceparent, RefusalReason::BadJson)?,
+            traceparent: text("traceparent", self.traceparent, RefusalReason::BadJson)?.filter(|text| is_trace(text)),
         })
     }
 
@@ -161,6 +161,11 @@ impl<'a> EventObject<'a> {
         };
         self.members().map(shown).collect()
     }
+}
+
+/// Whether a text is a trace context. Another one is ignored, and must not fill the stream.
+pub(super) fn is_trace(text: &str) -> bool {
+    TraceParent::from_field(text.as_bytes()).is_some()
 }
 
 /// The broken rule for a field that quotabell does not know.

@@ -1,6 +1,7 @@
 //! Answers `POST /v1/events`: has the body decoded, appends the valid events, keeps the others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::RETRY_AFTER;
@@ -27,6 +28,8 @@ use crate::types::{ONCE_A_MINUTE, RefusalReason, UnixMs, meters};
 
 /// Maximum number of refused events in an answer.
 const REFUSED_SHOWN_MAX: usize = 100;
+/// How long an append may take: longer than the client of Redis waits, which then makes a new connection.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(CALL_TIMEOUT.as_secs() + 1);
 /// When a client should try again after a 503, seconds.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
@@ -116,8 +119,7 @@ pub(in crate::api) async fn events(
     let Ingestion { partitions, rules, .. } = &api.ingestion;
     let now = server_now(&api.checks, partitions).await?;
     let (entries, rules) = (NewEntries::new(partitions), rules.current());
-    // The reservation lives until the answer: its bytes are in the pipelines now.
-    let (decoded, _reservation) = match request.is_large() {
+    let (decoded, reservation) = match request.is_large() {
         false => request.decode(&rules, now, entries),
         true => {
             let decoding = tokio::task::spawn_blocking(move || request.decode(&rules, now, entries));
@@ -128,12 +130,20 @@ pub(in crate::api) async fn events(
         tracing::warn!(name: ONCE_A_MINUTE, caller, problem = problem.detail(), "a request with events was refused as a whole");
     })?;
     let DecodedEvents { entries, accepted, refused } = decoded;
-    append(partitions, entries).await?;
-    counter!(meters::HTTP_EVENTS_ACCEPTED).increment(accepted);
     let (shown, first) = (shown(&refused), refused.first().map(described));
-    if !refused.is_empty() {
-        keep(partitions, &caller, refused).await;
-    }
+    let partitions = partitions.clone();
+    // A task of its own: if the client leaves, all of the request is appended all the same, and its memory stays
+    // reserved until then.
+    let appending = tokio::spawn(async move {
+        let _reservation = reservation;
+        append(&partitions, entries).await?;
+        counter!(meters::HTTP_EVENTS_ACCEPTED).increment(accepted);
+        if !refused.is_empty() {
+            keep(&partitions, &caller, refused).await;
+        }
+        Ok::<(), Problem>(())
+    });
+    appending.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     match first {
         Some(first) if accepted == 0 => {
             Err(Problem::bad_request(format!("no event is valid; {first}"))
@@ -154,7 +164,7 @@ async fn server_now(checks: &CheckService, partitions: &Partitions) -> Result<Un
 }
 
 async fn append(partitions: &Partitions, entries: NewEntries) -> Result<(), Problem> {
-    let failed = match tokio::time::timeout(CALL_TIMEOUT, entries.append(partitions)).await {
+    let failed = match tokio::time::timeout(APPEND_TIMEOUT, entries.append(partitions)).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => Some(error),
         Err(_) => None,
@@ -167,7 +177,7 @@ async fn append(partitions: &Partitions, entries: NewEntries) -> Result<(), Prob
             format!("at least {appended} of {entries} entries are in the stream")
         }
         None => {
-            tracing::warn!(name: ONCE_A_MINUTE, timeout = ?CALL_TIMEOUT, "Redis did not confirm the events of a request in time");
+            tracing::warn!(name: ONCE_A_MINUTE, timeout = ?APPEND_TIMEOUT, "Redis did not confirm the events of a request in time");
             "some of the entries may be in the stream".to_owned()
         }
     };

@@ -49,9 +49,10 @@ impl ReceivedBody {
             return Err(too_long());
         }
         let mut received = Self { bytes: Vec::new(), encoding, reservation };
+        let mut refusal = is_too_long.then(too_long);
         let receiving = async {
             let mut frames = body.into_data_stream();
-            let (mut refusal, mut discarded) = (is_too_long.then(too_long), 0);
+            let mut discarded = 0;
             while let Some(frame) = frames.next().await {
                 let frame: Bytes = frame.map_err(|_| Problem::bad_request("the body did not arrive completely"))?;
                 if refusal.is_some() {
@@ -64,13 +65,18 @@ impl ReceivedBody {
                     break;
                 }
             }
-            refusal.map_or(Ok(()), Err)
+            Ok(())
         };
-        let Ok(result) = timeout(BODY_TIMEOUT, receiving).await else {
-            let detail = format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
-            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail));
-        };
-        result.map(|()| received)
+        let arrived = timeout(BODY_TIMEOUT, receiving).await;
+        // Also if the rest of the body is slow: a client repeats a 503, and not a 408.
+        match (refusal, arrived) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Ok(arrived)) => arrived.map(|()| received),
+            (None, Err(_)) => {
+                let detail = format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail))
+            }
+        }
     }
 
     fn add(&mut self, frame: &[u8]) -> Result<(), Problem> {
@@ -108,6 +114,22 @@ impl ReceivedBody {
             }
         }
     }
+}
+
+/// Reads and drops the body of a request that is refused by its head, unless the client waits for the answer first.
+pub(super) async fn discard(headers: &HeaderMap, body: Body) {
+    if headers.contains_key(EXPECT) {
+        return;
+    }
+    let discarding = async {
+        let (mut frames, mut discarded) = (body.into_data_stream(), 0);
+        while let Some(Ok(frame)) = frames.next().await
+            && discarded <= DISCARDED_BYTES_MAX
+        {
+            discarded += frame.len();
+        }
+    };
+    let _ = timeout(BODY_TIMEOUT, discarding).await;
 }
 
 fn inflate(bytes: &[u8], reservation: &mut BodyReservation) -> Result<Vec<u8>, Problem> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
 use axum::http::HeaderMap;
 use axum::http::header::USER_AGENT;
+use axum::http::request::Parts;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::json;
@@ -13,8 +14,7 @@ use super::body_budget::BodyReservation;
 use super::body_form::{BodyForm, Encoding, MEDIA_TYPES};
 use super::config::EventsConfig;
 use super::decoder::{DecodeSettings, DecodedEvents, decode};
-use super::received_body::ReceivedBody;
-use super::shared::Ingestion;
+use super::received_body::{ReceivedBody, discard};
 use crate::actions::append_events::NewEntries;
 use crate::api::operation::{Describe, OperationDoc};
 use crate::api::path::Query;
@@ -23,7 +23,7 @@ use crate::api::state::ApiState;
 use crate::api::status_doc::{BODY_TIMEOUT, EVENTS_BODY_TOO_LARGE, EVENTS_OTHER_MEDIA_TYPE};
 use crate::types::text_form::text_enum;
 use crate::types::units::UNITS_MAX;
-use crate::types::{EventId, Metric, Subject, Units, UnixMs};
+use crate::types::{EventId, Metric, ONCE_A_MINUTE, Subject, Units, UnixMs};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum length of a key: a slash and the position of the last event follow it in the id of an event.
@@ -107,15 +107,43 @@ impl FromRequest<Arc<ApiState>> for EventsRequest {
 
     async fn from_request(request: Request, state: &Arc<ApiState>) -> Result<Self, Problem> {
         let (mut parts, body) = request.into_parts();
-        let Query(EventsQuery { unknown }) = Query::from_request_parts(&mut parts, state).await?;
+        let head = RequestHead::read(&mut parts, state).await;
         let is_of_openmeter = parts.uri.path() == OPENMETER_PATH;
         let headers = parts.headers;
-        let (form, encoding) = (BodyForm::from_headers(&headers)?, Encoding::from_headers(&headers)?);
-        let idempotency_key = idempotency_key(&headers)?;
-        let Ingestion { budget, .. } = &state.ingestion;
-        let body = ReceivedBody::receive(&headers, body, encoding, budget.reservation()).await?;
-        let ignores_unknown = unknown == Some(UnknownFields::Ignore);
+        let RequestHead { form, encoding, ignores_unknown, idempotency_key } = match head {
+            Ok(head) => head,
+            Err(problem) => {
+                tracing::warn!(name: ONCE_A_MINUTE, problem = problem.detail(), "a request with events was refused by its head");
+                discard(&headers, body).await;
+                return Err(problem);
+            }
+        };
+        let reservation = state.ingestion.budget.reservation();
+        let body = ReceivedBody::receive(&headers, body, encoding, reservation).await.inspect_err(|problem| {
+            tracing::warn!(name: ONCE_A_MINUTE, problem = problem.detail(), "the body of a request with events was refused");
+        })?;
         Ok(Self { form, headers, is_of_openmeter, ignores_unknown, idempotency_key, body })
+    }
+}
+
+/// What a request says before its body.
+struct RequestHead {
+    form: BodyForm,
+    encoding: Encoding,
+    ignores_unknown: bool,
+    idempotency_key: Option<String>,
+}
+
+impl RequestHead {
+    async fn read(parts: &mut Parts, state: &Arc<ApiState>) -> Result<Self, Problem> {
+        let Query(EventsQuery { unknown }) = Query::from_request_parts(parts, state).await?;
+        let headers = &parts.headers;
+        Ok(Self {
+            form: BodyForm::from_headers(headers)?,
+            encoding: Encoding::from_headers(headers)?,
+            ignores_unknown: unknown == Some(UnknownFields::Ignore),
+            idempotency_key: idempotency_key(headers)?,
+        })
     }
 }
 
@@ -144,9 +172,11 @@ impl EventsRequest {
         entries: NewEntries,
     ) -> Result<(DecodedEvents, BodyReservation), Problem> {
         let Self { form, headers, ignores_unknown, idempotency_key, body, .. } = self;
-        let (body, reservation) = body.decompressed()?;
+        let (body, mut reservation) = body.decompressed()?;
         let settings = DecodeSettings { rules, ignores_unknown, idempotency_key: idempotency_key.as_deref(), now };
         let decoded = decode(form, &headers, &body, settings, entries)?;
+        // Small events take much more memory as commands than as text.
+        reservation.grow(decoded.entries.bytes())?;
         Ok((decoded, reservation))
     }
 }
