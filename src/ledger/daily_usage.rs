@@ -59,6 +59,8 @@ pub async fn read(
     Ok(usage)
 }
 
+/// A field of a hash and its value.
+type HashField = (Vec<u8>, Vec<u8>);
 /// Units by subject and day, without days on which nothing was used.
 pub type BucketUsage = BTreeMap<Subject, BTreeMap<Day, u64>>;
 
@@ -92,11 +94,11 @@ pub async fn read_bucket(
 }
 
 /// The fields of a hash, read in slices. A field may occur twice if the hash changes meanwhile.
-async fn scan_hash(client: &RedisClient, key: &str) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
+async fn scan_hash(client: &RedisClient, key: &str) -> RedisResult<Vec<HashField>> {
     let (mut fields, mut cursor) = (Vec::new(), 0_u64);
     loop {
         let scan = redis::cmd("HSCAN").arg(key).arg(cursor).arg("COUNT").arg(SCAN_COUNT).to_owned();
-        let (next, slice): (u64, Vec<(Vec<u8>, Vec<u8>)>) = client.query(&scan).await?;
+        let (next, slice): (u64, Vec<HashField>) = client.query(&scan).await?;
         fields.extend(slice);
         if next == 0 {
             return Ok(fields);
