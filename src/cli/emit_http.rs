@@ -15,7 +15,7 @@ use super::emit::{DueEvents, EmitArgs, check_id, event_fields};
 use crate::terminal::hint::failed;
 use crate::terminal::output;
 
-/// The daemon answers within 5 s while Redis hangs.
+/// Longer than the daemon takes to answer while Redis hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const ROUTE: &str = "v1/events";
 

@@ -13,14 +13,15 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, say, say_empty};
 use crate::types::limits::LimitsError;
 use crate::types::text::pluralize;
-use crate::types::{Limits, Metric, Percent, Subject, Threshold, WindowLimit};
+use crate::types::{Limits, Metric, Percent, Subject, Threshold, WindowLimit, threshold};
 use crate::views::whatif::{self, TriedPlan, WhatIfAlertView, WhatIfRequest, WhatIfScope};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Replays the days that are kept (history.days) and those that still have counters. A day has \
         no hours, so an alert has only its day, and limits of an hour or in total are left out. If the first days of \
-        a period are no longer kept, it counts from the first that is. Mutes, caps and grants are ignored. Changes \
-        nothing.
+        a period are no longer kept, it counts from the first that is. With --plan, limits and thresholds of a subject \
+        itself stay as they are; --limit replaces them. Each threshold counts as a message; mutes, caps and grants are \
+        ignored. Changes nothing.
 
 Examples:
   quotabell whatif --limit requests=6000/day
@@ -74,9 +75,16 @@ pub async fn run(args: WhatIfArgs, context: &CliContext) -> anyhow::Result<()> {
     };
     let redis = connect::redis(&config).await?;
     let now = redis.server_time().await?;
+    if args.since.before(now) > now {
+        return Err(hint::usage("--since is in the future", "name a time that has passed"));
+    }
     let request = WhatIfRequest { tried, scope, since: args.since.before(now), now };
     let view = whatif::read(&redis.partitions, &plans, &config.contact_resolver(), &request).await;
     let view = redis.explained("read the usage of past days", view)?;
+    if view.unreadable > 0 {
+        let subjects = pluralize(view.unreadable as u64, "subject is", "subjects are");
+        say(format_args!("warning: {subjects} left out, because settings can't be read"));
+    }
     for limit in &view.not_replayed {
         say(format_args!("warning: {limit} is left out: usage by hour or in total is not kept"));
     }
@@ -87,11 +95,14 @@ pub async fn run(args: WhatIfArgs, context: &CliContext) -> anyhow::Result<()> {
             let rows: Vec<Vec<String>> = view.alerts.iter().map(row).collect();
             output.rows(&mut Table::new(&HEADING).may_shrink(&["SUBJECT"]), &rows)?;
         }
-        let alerts = pluralize(view.alerts.len() as u64, "alert", "alerts");
+        let alerts = pluralize((view.alerts.len() + view.left_out) as u64, "alert", "alerts");
         let messages = pluralize(view.messages as u64, "message", "messages");
         let subjects = pluralize(view.subjects as u64, "subject", "subjects");
         let now = pluralize(view.alerts_now as u64, "alert", "alerts");
-        say(format_args!("{alerts} and {messages} for {subjects}; under the present limits {now}"));
+        say(format_args!("{alerts} and {messages} for {subjects}; under the present limits of these metrics {now}"));
+        if view.left_out > 0 {
+            say(format_args!("warning: only {} alerts are listed: choose a subject or a plan", view.alerts.len()));
+        }
         Ok(())
     })
 }
@@ -123,12 +134,25 @@ fn tried(args: &WhatIfArgs) -> anyhow::Result<TriedPlan> {
         let limits = limits.map_err(|error| hint::usage(format_args!("--limit: {error}"), "a window has one limit"))?;
         let percents = || [80, 100].into_iter().filter_map(Percent::new).map(Threshold::from).collect();
         let thresholds = if args.thresholds.is_empty() { percents() } else { args.thresholds.clone() };
-        return Ok(TriedPlan { limits, thresholds });
+        return checked(TriedPlan { limits, thresholds, is_plan: false });
     };
     let shown = file.display();
-    let wrong = |why: String| hint::failed(format_args!("--plan: {shown}: {why}"), "it has limits and thresholds");
+    let hint = "--plan takes a file with limits and thresholds, --plan-name selects subjects";
+    let wrong = |why: String| hint::failed(format_args!("--plan: {shown}: {why}"), hint);
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     let PlanConfig { limits, thresholds, .. } =
         toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
-    Ok(TriedPlan { limits, thresholds })
+    checked(TriedPlan { limits, thresholds, is_plan: true })
+}
+
+fn checked(tried: TriedPlan) -> anyhow::Result<TriedPlan> {
+    let thresholds = threshold::ascending(tried.thresholds)
+        .map_err(|error| hint::usage(format_args!("thresholds: {error}"), "each threshold is named once"))?;
+    if thresholds.is_empty() || tried.limits.is_empty() {
+        return Err(hint::usage(
+            "nothing can be replayed without limits and thresholds",
+            "name a limit and a threshold",
+        ));
+    }
+    Ok(TriedPlan { thresholds, ..tried })
 }

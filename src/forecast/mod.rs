@@ -1,4 +1,4 @@
-//! What a subject will probably use until its day or week ends. Pure.
+//! What a subject will probably use until its day ends. Pure.
 //!
 //! Compares today with the subject's usual share of a day by this hour, and trusts the result as far as earlier
 //! forecasts were right. `docs/forecast.md` has the method and its figures. Read next: [`profile`], what is known of a

@@ -241,7 +241,8 @@ impl UsageProfile {
         let (hours, day) = numbers(rest)?;
         let level = f32::from_le_bytes(*level);
         let today = DayHours { day: i32::from_le_bytes(day.try_into().ok()?), hours };
-        let is_valid = level.is_finite() && level >= 0.0 && today.units().iter().all(|units| *units >= 0.0);
+        let is_valid =
+            level.is_finite() && level >= 0.0 && today.units().iter().all(|units| units.is_finite() && *units >= 0.0);
         is_valid.then_some(Self { level, week, shares: [first, second], seen: *seen, miss, days, today })
     }
 }
@@ -330,6 +331,8 @@ mod tests {
         assert_eq!(UsageProfile::from_stored(&stored[..STORED_BYTES - 1]), None);
         assert_eq!(UsageProfile::from_stored(&[&stored[..], b"x"].concat()), None);
         assert_eq!(UsageProfile::from_stored(&[&[2], &stored[1..]].concat()), None);
+        let endless = [&stored[..STORED_BYTES - 6], &[0x80, 0x7f], &stored[STORED_BYTES - 4..]].concat();
+        assert_eq!(UsageProfile::from_stored(&endless), None, "an hour is infinite");
         let without_level = [&stored[..1], &f32::NAN.to_le_bytes(), &stored[5..]].concat();
         assert_eq!(UsageProfile::from_stored(&without_level), None);
         assert_eq!(UsageProfile::from_stored(b""), None);

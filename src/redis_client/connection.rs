@@ -104,7 +104,7 @@ impl NodeConnection {
         let Current { number, mut connection } = self.current().await?;
         let replies: RedisResult<Vec<RedisResult<()>>> = pipeline.query_async(&mut connection).await;
         // A server that has become a replica refuses each command and keeps the connection.
-        if let Some(error) = replies.iter().flatten().find_map(|reply| reply.as_ref().err()) {
+        for error in replies.iter().flatten().filter_map(|reply| reply.as_ref().err()) {
             let _ = self.discard_if_broken::<()>(number, Err(error.clone()));
         }
         self.discard_if_broken(number, replies)

@@ -264,6 +264,16 @@ impl Profile {
         limits
     }
 
+    /// Limits of the subject itself, instead of those of its plan.
+    pub fn own_limits_of(&self, metric: &Metric) -> Option<&Limits> {
+        self.limits.get(metric)
+    }
+
+    /// Thresholds of the subject itself, instead of those of its plan.
+    pub fn own_thresholds(&self) -> Option<&[Threshold]> {
+        self.thresholds.as_deref()
+    }
+
     /// The thresholds at which alerts are raised: the subject's own, else the plan's.
     pub fn thresholds(&self) -> &[Threshold] {
         self.thresholds.as_deref().unwrap_or(&self.plan.thresholds)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use redis::RedisResult;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::ledger::thresholds::thresholds_of;
 use crate::outbox::config::MultiplePolicy;
 use crate::outbox::recipients::Recipients;
-use crate::redis_client::{Partition, Partitions};
+use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
@@ -24,6 +24,8 @@ use crate::types::{
 };
 use crate::zones::Zone;
 
+/// Maximum number of alerts that are listed.
+pub const LISTED_MAX: usize = 10_000;
 /// Number of subjects whose settings are read at once.
 const SETTINGS_AT_ONCE: usize = 100;
 
@@ -32,6 +34,8 @@ const SETTINGS_AT_ONCE: usize = 100;
 pub struct TriedPlan {
     pub limits: BTreeMap<Metric, Limits>,
     pub thresholds: Vec<Threshold>,
+    /// Whether they are those of a plan: then limits and thresholds of a subject itself win, as they do for its plan.
+    pub is_plan: bool,
 }
 
 /// Whose usage is replayed.
@@ -59,12 +63,16 @@ pub struct WhatIfView {
     pub until: Rfc3339,
     /// Number of subjects that used one of the metrics.
     pub subjects: usize,
-    /// Number of alerts under the limits and thresholds that hold now.
+    /// Number of alerts under the limits and thresholds that hold now: of the same metrics, for days and longer.
     pub alerts_now: usize,
-    /// Number of messages that the alerts below would have caused.
+    /// Number of messages that they would have caused, one for each threshold and contact.
     pub messages: usize,
     /// Limits that can't be replayed, because no usage by hour or in total is kept.
     pub not_replayed: Vec<String>,
+    /// Number of subjects that are left out, because their settings can't be read.
+    pub unreadable: usize,
+    /// Number of alerts that are counted and not listed.
+    pub left_out: usize,
     pub alerts: Vec<WhatIfAlertView>,
 }
 
@@ -116,6 +124,8 @@ pub async fn read(
         alerts_now: 0,
         messages: 0,
         not_replayed: not_replayed(tried),
+        unreadable: 0,
+        left_out: 0,
         alerts: Vec::new(),
     };
     let mut seen = BTreeSet::new();
@@ -132,7 +142,6 @@ pub async fn read(
         }
     }
     view.subjects = seen.len();
-    view.messages = view.alerts.iter().map(|alert| alert.to.len()).sum();
     view.alerts.sort();
     Ok(view)
 }
@@ -164,31 +173,52 @@ async fn replay_bucket(
     for part in usage.chunks(SETTINGS_AT_ONCE) {
         // Settings of subjects belong to no partition.
         let settings = part.iter().map(|(subject, _)| StoredLevels::read(&first.client, &first.keys, subject));
-        for ((subject, days), stored) in part.iter().zip(try_join_all(settings).await?) {
+        for ((subject, days), stored) in part.iter().zip(join_all(settings).await) {
+            let stored = match stored {
+                Err(error) if error_kind(&error) == ErrorKind::WrongType => {
+                    view.unreadable += 1;
+                    continue;
+                }
+                stored => stored?,
+            };
             let (levels, _) = stored.settings(plans);
             let profile = &levels.first().expect("the subject is a level of itself").profile;
+            // The daemon counts it, and judges nothing.
+            if !profile.has_known_limits() {
+                view.unreadable += 1;
+                continue;
+            }
             if matches!(scope, WhatIfScope::Plan(name) if **profile.plan() != **name) {
                 continue;
             }
             let (zone, billing) = (profile.zone(), profile.billing());
             let from = DaySpan::containing(zone, *since).map(|span| span.day);
             let is_asked = |reached: &Reached| from.is_none_or(|from| reached.day >= from);
-            seen.insert(subject.clone());
+            if days.keys().any(|day| from.is_none_or(|from| *day >= from)) {
+                seen.insert(subject.clone());
+            }
             let limits_now = profile.limits_of(metric);
             let now = replay(days, zone, billing, limits_now, profile.thresholds());
             view.alerts_now += now.iter().filter(|reached| is_asked(reached)).count();
-            let limits = tried.limits.get(*metric).map_or(&[][..], Limits::as_slice);
-            let raised: Vec<Reached> = replay(days, zone, billing, limits, &tried.thresholds);
+            let own = profile.own_limits_of(metric).filter(|_| tried.is_plan);
+            let limits = own.or_else(|| tried.limits.get(*metric)).map_or(&[][..], Limits::as_slice);
+            let own = profile.own_thresholds().filter(|_| tried.is_plan);
+            let raised: Vec<Reached> = replay(days, zone, billing, limits, own.unwrap_or(&tried.thresholds));
             let raised: Vec<Reached> = raised.into_iter().filter(is_asked).collect();
             if raised.is_empty() {
                 continue;
             }
             let resolved = contacts.read_contacts(&stored);
-            view.alerts.extend(raised.into_iter().map(|reached| {
+            for reached in raised {
                 let alert = alert_of(subject, metric, profile, &reached);
                 let told = Recipients::select(&alert, &resolved, MultiplePolicy::Each).contacts;
-                reached.shown(subject, metric, told.iter().map(masked_address).collect())
-            }));
+                view.messages += told.len();
+                if view.alerts.len() < LISTED_MAX {
+                    view.alerts.push(reached.shown(subject, metric, told.iter().map(masked_address).collect()));
+                } else {
+                    view.left_out += 1;
+                }
+            }
         }
     }
     Ok(())
@@ -327,7 +357,7 @@ mod tests {
     fn hours_and_totals_are_left_out() {
         assert!(reached(&[("2026-11-01", 1_000)], "5/hour 7/total", &["80"]).is_empty());
         let limits = [("requests".parse().expect("legal"), "5/hour 9/day 0/total".parse().expect("legal"))].into();
-        let tried = TriedPlan { limits, thresholds: Vec::new() };
+        let tried = TriedPlan { limits, thresholds: Vec::new(), is_plan: false };
         assert_eq!(not_replayed(&tried), ["requests=5/hour", "requests=0/total"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `whatif`: alerts that another plan would have raised, from counters and archived days.
+//! `whatif`: alerts that another plan would have raised. `views_history` has archived days.
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::recorded_usage::RecordedUsage;
@@ -50,7 +50,10 @@ async fn a_lower_limit_shows_who_would_have_been_told_and_when() {
     // Under 90 a day bob reached 80 % and 100 % on the first day.
     assert_eq!((&view["messages"], &view["subjects"], &view["alerts_now"]), (&json!(4), &json!(2), &json!(2)));
     let shown = whatif(&usage, &["--limit", "requests=100/day", "--subject", "alice", "--threshold", "100"]).told();
-    assert!(shown.contains("1 alert and 2 messages for 1 subject; under the present limits 0 alerts"), "{shown}");
+    assert!(
+        shown.contains("1 alert and 2 messages for 1 subject; under the present limits of these metrics 0 alerts"),
+        "{shown}"
+    );
 }
 
 #[tokio::test]
@@ -66,6 +69,21 @@ async fn a_file_has_a_plan_and_only_its_subjects_are_replayed() {
     assert!(none.contains("0 alerts and 0 messages for 0 subjects"), "{none}");
 }
 
+/// What a subject has itself wins over a plan, and a subject that is not judged is not replayed.
+#[tokio::test]
+async fn own_limits_stay_and_unreadable_subjects_are_left_out() {
+    let (usage, _) = recorded().await;
+    usage.set("alice", &[("limit:requests", "1000000/day")]).await;
+    usage.set("bob", &[("timezone", "Mars/X")]).await;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&file, "limits = { requests = \"50/day\" }\n").expect("written");
+    let told = whatif(&usage, &["--plan", file.path().to_str().expect("text")]).told();
+    assert!(told.contains("0 alerts and 0 messages for 1 subject;"), "{told}");
+    assert!(told.contains("warning: 1 subject is left out"), "{told}");
+    let told = whatif(&usage, &["--limit", "requests=50/day", "--subject", "alice"]).told();
+    assert!(told.contains("6 alerts"), "{told}");
+}
+
 #[tokio::test]
 async fn what_cannot_be_tried_is_explained() {
     let (usage, _) = recorded().await;
@@ -77,6 +95,8 @@ async fn what_cannot_be_tried_is_explained() {
         (&["--limit", "requests=5", "--limit", "requests=6"], 2, "two limits for the same window"),
         (&["--limit", "requests=5", "--plan-name", "gold"], 2, "the plans are free, pro"),
         (&["--plan", "/missing.toml"], 1, "/missing.toml: No such file"),
+        (&["--limit", "requests=5", "--threshold", "80,80"], 2, "thresholds: "),
+        (&["--limit", "requests=5", "--since", "2999-01-01T00:00:00Z"], 2, "in the future"),
         (&["--plan", file.path().to_str().expect("text")], 1, "\"many\" is not a limit"),
         (&[], 2, "--plan"),
     ] {

@@ -8,6 +8,7 @@ mod series;
 
 use std::collections::HashMap;
 
+use chrono::Weekday;
 use quotabell::forecast::{DayUsage, PastDays, UsageProfile};
 
 use evaluation::{Figures, Rule, evaluate};
@@ -47,7 +48,7 @@ fn profiles_and_probabilities_agree_with_the_reference() {
     let mut compared = 0;
     for line in reference.lines().skip(1) {
         let row: Vec<&str> = line.split(',').collect();
-        let [source, name, days, level, miss, _week, hour, used, limit, reached, probability, times @ .., ratio] =
+        let [source, name, days, level, miss, week, hour, used, limit, reached, probability, times @ .., ratio] =
             &row[..]
         else {
             panic!("{line}")
@@ -57,7 +58,11 @@ fn profiles_and_probabilities_agree_with_the_reference() {
         let day = series.days.last().expect("a day");
         assert_eq!(f64::from(profile.days()), number(days), "{line}");
         assert!((profile.reliability() * 256.0 / 1.4 - number(miss)).abs() <= 1.0, "{line}: {profile:?}");
-        assert!(number(level) > 0.0);
+        for (at, factor) in (0_u8..).zip(week.split(' ')) {
+            let (ours, theirs) =
+                (profile.usual_day(Weekday::try_from(at).expect("below 7")), number(level) * number(factor) / 4096.0);
+            assert!((ours - theirs).abs() <= 0.001 * theirs.max(1.0), "{line}: {ours} on weekday {at}");
+        }
         let (reached, of) = reached.split_once('/').expect("a fraction");
         let past = PastDays { days: of.parse().expect("days"), reached: reached.parse().expect("days") };
         let usage = DayUsage { weekday: day.weekday(), hour: number(hour), used: used.parse().expect("units") };

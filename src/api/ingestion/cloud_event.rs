@@ -65,7 +65,7 @@ impl<'a> CloudEvent<'a> {
                 ("ts", object.ts),
             ]
             .into_iter()
-            .find_map(|(name, value)| value.map(|_| name)),
+            .find_map(|(name, value)| value.filter(|value| value.get() != "null").map(|_| name)),
         })
     }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
-use axum::http::HeaderMap;
 use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::body_budget::BodyReservation;
+use super::body_budget::{BODIES_BYTES_MAX, BodyReservation};
 use super::body_form::{BodyForm, Encoding, MEDIA_TYPES};
 use super::config::EventsConfig;
 use super::decoder::{DecodeSettings, DecodedEvents, decode};
@@ -176,6 +176,10 @@ impl EventsRequest {
         let settings = DecodeSettings { rules, ignores_unknown, idempotency_key: idempotency_key.as_deref(), now };
         let decoded = decode(form, &headers, &body, settings, entries)?;
         // Small events take much more memory as commands than as text.
+        if body.len() + decoded.entries.bytes() > BODIES_BYTES_MAX {
+            let detail = "the events become too many entries: send fewer in a request";
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+        }
         reservation.grow(decoded.entries.bytes())?;
         Ok((decoded, reservation))
     }
