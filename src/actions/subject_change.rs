@@ -68,7 +68,7 @@ impl SubjectChange {
         self.settings.is_empty() && self.contacts == ContactsChange::Keep
     }
 
-    /// Checks the levels of the subject, and whether its contacts may hear those below it. [`write`] does that too.
+    /// Checks the levels of the subject, and whether its contacts may hear those below it. [`write()`] does that too.
     ///
     /// # Errors
     ///

@@ -28,20 +28,28 @@ text_enum! {
 /// A grant. Also its JSON form in Redis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
+    /// Its id: a grant is given once by it.
     pub id: GrantId,
+    /// The metric of the limit that it raises.
     pub metric: Metric,
+    /// The period of that limit.
     pub period: Period,
+    /// The units that it adds.
     pub units: Units,
     /// The units that it has paid for, at the last settlement.
     pub spent: u64,
+    /// Whether it has ended.
     pub state: GrantState,
+    /// When what is left is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Rfc3339>,
     /// When to send a notice that it expires soon; none if that was done or is not wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice_at: Option<Rfc3339>,
+    /// A text of whoever gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// When it was added, server time.
     pub added_at: Rfc3339,
     /// When it expired or was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]

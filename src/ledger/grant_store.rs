@@ -20,7 +20,9 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_
 /// The grants of a subject, with the counters that they pay for.
 #[derive(Debug, Clone)]
 pub struct StoredGrants {
+    /// Whose they are.
     pub subject: Subject,
+    /// All that are stored.
     pub grants: SubjectGrants,
     /// The committed units of each group.
     pub used: BTreeMap<MetricPeriod, u64>,
@@ -64,7 +66,9 @@ pub enum GrantReply {
 /// The counts and the settings of a subject.
 #[derive(Debug, Clone, Copy)]
 pub struct UsageOf<'a> {
+    /// The committed units of each group.
     pub used: &'a BTreeMap<MetricPeriod, u64>,
+    /// The settings.
     pub profile: &'a Profile,
 }
 

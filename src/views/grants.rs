@@ -30,12 +30,17 @@ text_enum! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Grant")]
 pub struct GrantView {
+    /// A grant is given once by its id.
     pub id: GrantId,
+    /// The metric of the limit that it raises.
     pub metric: Metric,
+    /// The window of that limit.
     pub window: Window,
     /// The period whose limit it raises; `all` for a total.
     pub period: Period,
+    /// Whether it pays, or why no more.
     pub status: GrantStatus,
+    /// The units that it adds.
     pub units: Units,
     /// The units that it has paid for.
     pub spent: u64,
@@ -43,7 +48,9 @@ pub struct GrantView {
     pub remaining: u64,
     /// When what is left is lost; null if it does not expire before its period ends.
     pub expires_at: Option<Rfc3339>,
+    /// A text of whoever gave it.
     pub note: Option<String>,
+    /// When it was added.
     pub added_at: Rfc3339,
     /// When it expired or was revoked; null before.
     pub ended_at: Option<Rfc3339>,

@@ -11,7 +11,9 @@ use crate::redis_client::Partitions;
 pub struct Ingestion {
     /// Connections that only appended events use, so that a large request delays nothing else.
     pub partitions: Partitions,
+    /// The rules for types of CloudEvents.
     pub rules: CurrentRules,
+    /// The memory of all bodies in flight.
     pub budget: BodyBudget,
 }
 
@@ -20,6 +22,7 @@ pub struct Ingestion {
 pub struct CurrentRules(Arc<RwLock<Arc<EventsConfig>>>);
 
 impl CurrentRules {
+    /// The rules of a start.
     pub fn new(rules: EventsConfig) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(rules))))
     }
