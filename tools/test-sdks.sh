@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sends usage to a daemon with programs that others wrote: the CloudEvents SDKs for Python and JavaScript in their three
-# modes, the SDK of OpenMeter, of which only the address is changed, and LiteLLM with its callback for OpenMeter. Then
-# compares what was counted.
+# modes, the SDK of OpenMeter with another address, and LiteLLM with its callback for OpenMeter. Then compares what was
+# counted.
 #
 # The programs come from PyPI and npm once, into target/sdks; nothing is installed on the machine.
 set -euo pipefail
@@ -9,18 +9,7 @@ cd "$(dirname "$0")/.."
 
 sdks=$PWD/target/sdks
 source tools/api-daemon.sh
-
-install() { # install NAME PACKAGE ...: a virtual environment of its own, because the SDKs need other versions of each other
-  local complete=$sdks/$1/.complete-${2##*=}
-  [[ -e $complete ]] && return
-  rm -rf "${sdks:?}/$1"
-  "$python" -m venv "$sdks/$1" || {
-    printf 'error: python3 with venv is needed\nhint: apt-get install python3-venv\n' >&2
-    exit 1
-  }
-  "$sdks/$1/bin/pip" install --quiet "${@:2}"
-  touch "$complete"
-}
+source tools/python-env.sh
 
 install_node() { # install_node PACKAGE@VERSION
   local complete=$sdks/node/.complete-${1##*@}
@@ -51,9 +40,10 @@ sys.exit(f"counted are {found}, not {expected}")
 PYTHON
 }
 
-install cloudevents cloudevents==2.2.0
-install openmeter openmeter==1.0.0b236
-install litellm litellm==1.110.2
+# An environment each, because they need other versions of each other.
+python_env "$sdks/cloudevents" cloudevents==2.2.0
+python_env "$sdks/openmeter" openmeter==1.0.0b236
+python_env "$sdks/litellm" litellm==1.110.2
 install_node cloudevents@10.0.0
 start QUOTABELL__HTTP__TOKEN="$token" QUOTABELL__EVENTS__TYPES='{
   "tokens": {"metrics": {"tokens.in":"data.prompt_tokens","tokens.out":"data.completion_tokens","requests":1}},

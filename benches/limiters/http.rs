@@ -1,14 +1,13 @@
 //! `POST /v1/check` of the real daemon: response time at a steady rate, and maximum number of responses per second.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-
-use anyhow::Context as _;
 
 use crate::Size;
 use crate::daemon::Daemon;
 use crate::figures::{Series, millis, thousands};
+use crate::http_answer::read_answer;
 use crate::redis_server::RedisServer;
 
 /// Checks per second in the steady part.
@@ -124,21 +123,7 @@ fn one_node(address: SocketAddr, node: usize, began: Instant, steady: Option<Dur
 
 /// Reads one response, which must admit the request after a real check.
 fn read_admitted(answers: &mut BufReader<TcpStream>) -> anyhow::Result<()> {
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        anyhow::ensure!(answers.read_line(&mut line)? > 0, "the daemon hung up");
-        if line == "\r\n" {
-            break;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().context("the length of an answer")?;
-        }
-        head.push_str(&line);
-    }
-    let mut body = vec![0; length];
-    answers.read_exact(&mut body)?;
-    let body = String::from_utf8_lossy(&body);
+    let (head, body) = read_answer(answers)?;
     anyhow::ensure!(head.starts_with("HTTP/1.1 200") && !body.contains("judged"), "not admitted: {head}{body}");
     Ok(())
 }

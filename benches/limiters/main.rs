@@ -15,6 +15,8 @@ mod decisions;
 #[allow(dead_code, reason = "the bench of the pipeline uses all of it")]
 mod figures;
 mod http;
+#[path = "../pipeline/http_answer.rs"]
+mod http_answer;
 mod load;
 #[path = "../pipeline/machine.rs"]
 #[allow(dead_code, reason = "the bench of the pipeline uses all of it")]

@@ -1,17 +1,17 @@
 //! Events over HTTP beside pipelined XADD: the same number of events in the same batches, until the daemon has counted
 //! all of them. Producer, Redis and daemon share the machine, as they would on a small one.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use redis::Connection;
 
 use crate::Size;
 use crate::contenders;
 use crate::daemon::Daemon;
 use crate::figures::{Series, thousands};
+use crate::http_answer::read_answer;
 use crate::redis_server::RedisServer;
 
 const TOKEN: &str = "a-token-of-the-benchmark-0123456789";
@@ -171,21 +171,7 @@ fn produce(way: Way, address: SocketAddr, requests: &[Vec<u8>], batch: usize) ->
 }
 
 fn read_accepted(answers: &mut BufReader<TcpStream>, batch: usize) -> anyhow::Result<()> {
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        anyhow::ensure!(answers.read_line(&mut line)? > 0, "the daemon hung up");
-        if line == "\r\n" {
-            break;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().context("the length of an answer")?;
-        }
-        head.push_str(&line);
-    }
-    let mut body = vec![0; length];
-    answers.read_exact(&mut body)?;
-    let body = String::from_utf8_lossy(&body);
+    let (head, body) = read_answer(answers)?;
     let expected = format!("{{\"accepted\":{batch},\"refused\":[]}}");
     anyhow::ensure!(head.starts_with("HTTP/1.1 202") && body == expected, "not accepted: {head}{body}");
     Ok(())

@@ -18,6 +18,7 @@ mod drains;
 mod eventually;
 #[allow(dead_code, reason = "the bench of the limiters uses the rest")]
 mod figures;
+mod http_answer;
 mod ingestion;
 mod latency;
 mod load;

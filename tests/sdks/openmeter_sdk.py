@@ -1,4 +1,4 @@
-"""Sends usage with the SDK of OpenMeter, of which only the address is changed: python openmeter_sdk.py URL TOKEN"""
+"""Sends usage with the SDK of OpenMeter, given another address: python openmeter_sdk.py URL TOKEN"""
 
 import datetime
 import sys

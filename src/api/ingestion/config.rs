@@ -32,7 +32,7 @@ pub struct EventTypeConfig {
     pub metrics: BTreeMap<Metric, UnitsSource>,
 }
 
-/// Where the units of an event come from.
+/// The source of the units of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitsSource {
     /// Each event uses these.
