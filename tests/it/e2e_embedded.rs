@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use crate::support::binary::quotabell;
-use crate::support::daemon::{DaemonSetup, READY};
+use crate::support::daemon::{DaemonSetup, READY, own_address};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::free_port;
 use nix::errno::Errno;
@@ -84,7 +84,7 @@ async fn all_counted(client: &RedisClient, events: u64) {
 async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
     let place = Place::new();
     // A successor on the address of the killed daemon need not wait for its lease to end.
-    let setup = place.setup().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
+    let setup = place.setup().at(own_address());
     let mut daemon = setup.start().await;
     daemon.says("embedded redis started").await;
     let client = place.client();

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use crate::support;
-use crate::support::daemon::{Daemon, DaemonSetup, READY, http_get};
+use crate::support::daemon::{Daemon, DaemonSetup, READY, http_get, own_address};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, until};
 use crate::support::receivers::{Answer, HttpCatcher};
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -193,8 +193,8 @@ impl Unheard {
             storm.cmd("XADD").arg("usage").arg("*").arg("subject").arg(subject).arg("units").arg(4000).ignore();
         }
         let () = outbox.server.client().pipe(&storm).await.expect("Redis answers");
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__LISTEN", &address.to_string());
+        let address = own_address();
+        let setup = DaemonSetup::on(&outbox.server.url()).at(address);
         let mut catcher = HttpCatcher::start([]).await.expect("a receiver");
         let contact = serde_json::json!([{"channel": "webhook", "url": catcher.url("/"), "secret": secret(1)}]);
         tokio::spawn(async move {

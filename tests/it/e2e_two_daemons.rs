@@ -4,10 +4,10 @@
 //! `events_worker.rs` shows without the lease that counts are right even if both read.
 
 use crate::support;
-use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
 use crate::support::outbox::Outbox;
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::redis_server::RedisServer;
 use nix::sys::signal::Signal;
 
 /// The log line of the daemon that does not read.
@@ -125,7 +125,7 @@ async fn a_daemon_that_drains_hands_over_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_after_a_kill_does_not_wait_for_the_lease() {
     let shared = SharedRedis::start();
-    let at_one_address = shared.setup.clone().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
+    let at_one_address = shared.setup.clone().at(own_address());
     let mut first = at_one_address.start().await;
     reads(&mut first).await;
     let before = shared.holder().await.expect("it reads");

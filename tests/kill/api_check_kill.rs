@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::support::daemon::{Daemon, DaemonSetup, READY};
+use crate::support::daemon::{Daemon, DaemonSetup, READY, own_address};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
-use crate::support::redis_server::free_port;
 use quotabell::types::{DaySpan, Keys, Metric, Subject, UnixMs, keys};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -57,7 +56,7 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
     eprintln!("QUOTABELL_TEST_SEED={seed}");
     let books = Outbox::start();
     let (started, starts) = watch::channel(0);
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let address = own_address();
     let setup = setup(&books, address);
     let (answers, answered) = watch::channel(0);
     // The daemon's own provider; a second test in this process finds it installed.
@@ -94,7 +93,7 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
 
 fn setup(books: &Outbox, address: SocketAddr) -> DaemonSetup {
     DaemonSetup::on(&books.server.url())
-        .env("QUOTABELL__HTTP__LISTEN", &address.to_string())
+        .at(address)
         .env("QUOTABELL__HTTP__TOKEN", TOKEN)
         // Limits that are checked but never reached, except for one subject.
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":9007199254740991}"#)

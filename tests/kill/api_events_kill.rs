@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::support::daemon::{Daemon, DaemonSetup, READY};
+use crate::support::daemon::{Daemon, DaemonSetup, READY, own_address};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::redis_server::RedisServer;
 use quotabell::types::{DaySpan, Keys, Metric, PartitionNumber, UnixMs, keys};
 use quotabell::zones::Zone;
 use rand::rngs::StdRng;
@@ -58,9 +58,9 @@ async fn events_that_are_sent_until_they_are_acknowledged_count_once_whenever_th
     eprintln!("QUOTABELL_TEST_SEED={seed}");
     let mut books = Outbox::on(RedisServer::start_durable());
     let (started, starts) = watch::channel(0);
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let address = own_address();
     let setup = DaemonSetup::on(&books.server.url())
-        .env("QUOTABELL__HTTP__LISTEN", &address.to_string())
+        .at(address)
         .env("QUOTABELL__HTTP__TOKEN", TOKEN)
         .env("QUOTABELL__STREAM__PARTITIONS", &PARTITIONS.to_string())
         .env("QUOTABELL__STREAM__TRIM", "never");

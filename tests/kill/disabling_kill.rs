@@ -10,10 +10,10 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 use crate::support::contact_receiver::{AlertAtContact, AnswerMode, ContactReceiver, ReceivingContact};
-use crate::support::daemon::DaemonSetup;
+use crate::support::daemon::{DaemonSetup, own_address};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 
 /// Number of kills.
@@ -39,7 +39,7 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
     let setup = DaemonSetup::on(&outbox.server.url())
         .env("QUOTABELL__WEBHOOK__TIMEOUT", WEBHOOK_TIMEOUT)
         // A daemon on the address of the killed one need not wait for its lease of the stream.
-        .env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()))
+        .at(own_address())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
     let mut met = Met::default();
     for number in 0..KILLS {

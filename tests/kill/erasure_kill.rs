@@ -4,10 +4,9 @@
 
 use std::net::SocketAddr;
 
-use crate::support::daemon::DaemonSetup;
+use crate::support::daemon::{DaemonSetup, own_address};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
-use crate::support::redis_server::free_port;
 use quotabell::types::alert::digest_of;
 use quotabell::types::{Day, Keys, Metric, UnixMs, keys};
 use rand::rngs::StdRng;
@@ -31,10 +30,8 @@ async fn a_subject_is_erased_once_it_is_answered_whenever_the_daemon_is_killed()
     let mut random = StdRng::seed_from_u64(seed);
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outbox = Outbox::start();
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let setup = DaemonSetup::on(&outbox.server.url())
-        .env("QUOTABELL__HTTP__LISTEN", &address.to_string())
-        .env("QUOTABELL__HTTP__TOKEN", TOKEN);
+    let address = own_address();
+    let setup = DaemonSetup::on(&outbox.server.url()).at(address).env("QUOTABELL__HTTP__TOKEN", TOKEN);
     let mut daemon = setup.start().await;
     let (mut entries, mut cut_off) = (0, 0);
     for round in 0..KILLS {

@@ -20,9 +20,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::redis_server::RedisServer;
 use crate::support::streams::Streams;
 
 /// When the first grants expire, after the first one is added.
@@ -124,7 +124,7 @@ async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
 
     let at = |()| {
         let setup = streams.daemon().env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":"0/total"}"#);
-        setup.env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()))
+        setup.at(own_address())
     };
     let setups: [DaemonSetup; 2] = [(); 2].map(at);
     let mut daemons: Vec<Daemon> = setups.iter().map(DaemonSetup::spawn).collect();

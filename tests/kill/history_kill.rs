@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::daemon::{DaemonSetup, READY};
+use crate::support::daemon::{DaemonSetup, READY, own_address};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
-use crate::support::redis_server::free_port;
 use quotabell::ledger::daily_usage;
 use quotabell::types::{Day, Metric, UnixMs};
 use rand::rngs::StdRng;
@@ -35,7 +34,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
     let setup = DaemonSetup::on(&outbox.server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":9007199254740991}"#)
         // Always the same, so that no daemon waits for the previous one's lease.
-        .env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
+        .at(own_address());
     let (seconds, _): (i64, i64) = outbox.run("TIME", &[] as &[&str]).await;
     let first = Day::in_utc(UnixMs(seconds * 1000)).and_then(|today| today.before(13)).expect("in range");
     let begins = first.since_epoch() * DAY_MS;

@@ -7,18 +7,19 @@
 //! run's events and choices.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support;
 use crate::support::checker::compare;
 use crate::support::contact_receiver::{AnswerMode, ContactReceiver, ReceivingContact};
-use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
 use crate::support::mail_server::ParsedMail;
 use crate::support::outbox::Outbox;
 use crate::support::receivers::{SmtpCatcher, SmtpSetup};
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::redis_server::RedisServer;
 use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{Event, FREE_LIMIT, Traffic};
 use crate::support::webhook_receiver::secret;
@@ -72,7 +73,7 @@ struct Scene {
     contacts: BTreeMap<String, Vec<Contact>>,
     setup: DaemonSetup,
     /// Addresses of daemons. A daemon on the address of the killed reader need not wait for its lease to end.
-    addresses: [String; 2],
+    addresses: [SocketAddr; 2],
 }
 
 /// A running daemon.
@@ -147,7 +148,7 @@ impl Scene {
             }
         });
         let traffic = Traffic::of_trees(seed);
-        let addresses = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
+        let addresses = [(); 2].map(|()| own_address());
         let mut scene =
             Self { outbox, receiver, mails, mails_end, traffic, contacts: BTreeMap::new(), setup, addresses };
         scene.settle_customers().await;
@@ -252,7 +253,7 @@ impl Scene {
     }
 
     fn setup_at(&self, at: usize) -> DaemonSetup {
-        self.setup.clone().env("QUOTABELL__HTTP__LISTEN", &self.addresses[at])
+        self.setup.clone().at(self.addresses[at])
     }
 
     fn begin_at(&self, at: usize) -> RunningDaemon {

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::daemon::{Daemon, DaemonSetup, READY};
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::daemon::{Daemon, DaemonSetup, READY, own_address};
+use crate::support::redis_server::RedisServer;
 use crate::support::streams::Streams;
 
 /// Number of kills.
@@ -26,7 +26,7 @@ async fn daemons_that_share_partitions_and_are_killed_count_everything_once() {
     let mut random = StdRng::seed_from_u64(seed);
     let server = RedisServer::start();
     let mut streams = Streams::of_trees(&server.url(), 8).await;
-    let at = |()| streams.daemon().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
+    let at = |()| streams.daemon().at(own_address());
     let setups: [DaemonSetup; 3] = [(); 3].map(at);
     let mut daemons: Vec<Daemon> = setups.iter().map(DaemonSetup::spawn).collect();
     for _ in 0..KILLS {

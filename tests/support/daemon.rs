@@ -52,6 +52,14 @@ pub struct HttpResponse {
     pub body: String,
 }
 
+/// An HTTP address for daemons that start again at the same one: `127.x.y.z` at random, so that no other process takes
+/// it while they are dead.
+pub fn own_address() -> SocketAddr {
+    let [x, y, z] = rand::random::<[u8; 3]>();
+    // 127.0.0.0/24 is where everything else of this machine listens.
+    SocketAddr::from(([127, x.max(1), y, z.clamp(1, 254)], 9464))
+}
+
 impl DaemonSetup {
     /// On this Redis, with a free HTTP port, with receivers on this machine allowed, and with short retries. It
     /// inherits only PATH from the tests' environment.
@@ -69,6 +77,11 @@ impl DaemonSetup {
             .env("QUOTABELL__RETRY__MAX_INTERVAL", "200ms")
             .env("QUOTABELL__DELIVERY__PROBE_FIRST", "100ms")
             .env("QUOTABELL__DELIVERY__PROBE_MAX", "200ms")
+    }
+
+    /// Listens for HTTP at this address.
+    pub fn at(self, address: SocketAddr) -> Self {
+        self.env("QUOTABELL__HTTP__LISTEN", &address.to_string())
     }
 
     /// Sets a variable; the last value counts.

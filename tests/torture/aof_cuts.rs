@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::daemon::own_address;
+use crate::support::redis_server::RedisServer;
 
 use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
@@ -18,11 +19,11 @@ const FOLDER: &str = "appendonlydir";
 /// Runs the scenario; a round is a cut.
 pub async fn run(trial: Trial) -> Told {
     let mut random = StdRng::seed_from_u64(trial.seed ^ 4);
-    let address = format!("127.0.0.1:{}", free_port());
+    let address = own_address();
     let mut whole = start();
     let deployment = Deployment::open(&whole.url(), trial).await;
     // A daemon on the address of the killed one need not wait for its lease to end.
-    let daemon = deployment.daemon(&whole.url()).env("QUOTABELL__HTTP__LISTEN", &address).start().await;
+    let daemon = deployment.daemon(&whole.url()).at(address).start().await;
     let load = deployment.produce(LoadKind::Traffic);
     deployment.reads_on(ENTRIES, std::time::Duration::from_secs(60)).await;
     let mut told = deployment.compare(load).await;
@@ -41,7 +42,7 @@ pub async fn run(trial: Trial) -> Told {
         std::fs::OpenOptions::new().write(true).open(cut).expect("a file").set_len(at).expect("it is cut");
         server.restart();
         let left = Deployment::open(&server.url(), trial).await;
-        let daemon = left.daemon(&server.url()).env("QUOTABELL__HTTP__LISTEN", &address).start().await;
+        let daemon = left.daemon(&server.url()).at(address).start().await;
         let mut of_cut = left.compare(left.produce(LoadKind::Fuzzed(0))).await;
         if !of_cut.findings.is_clean() {
             of_cut.findings.other.push(format!("the file was cut at byte {at} of {length}"));

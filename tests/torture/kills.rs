@@ -1,13 +1,14 @@
 //! Three daemons that are killed or paused one after another at random moments: in starts, reads, commits and fan-outs.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::daemon::{Daemon, DaemonSetup, READY};
-use crate::support::redis_server::{RedisServer, free_port};
+use crate::support::daemon::{Daemon, DaemonSetup, READY, own_address};
+use crate::support::redis_server::RedisServer;
 
 use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
@@ -21,11 +22,9 @@ pub async fn run(trial: Trial) -> Told {
     let server = RedisServer::start();
     let deployment = Deployment::open(&server.url(), trial).await;
     let mut random = StdRng::seed_from_u64(trial.seed ^ 2);
-    let addresses: Vec<String> = (0..DAEMONS).map(|_| format!("127.0.0.1:{}", free_port())).collect();
-    let setup: Vec<DaemonSetup> = addresses
-        .iter()
-        .map(|address| deployment.daemon(&server.url()).env("QUOTABELL__HTTP__LISTEN", address))
-        .collect();
+    let addresses: Vec<SocketAddr> = (0..DAEMONS).map(|_| own_address()).collect();
+    let setup: Vec<DaemonSetup> =
+        addresses.iter().map(|address| deployment.daemon(&server.url()).at(*address)).collect();
     let mut daemons: Vec<Daemon> = setup.iter().map(DaemonSetup::spawn).collect();
     let load = deployment.produce(LoadKind::Traffic);
     let (mut kills, mut pauses) = (0, 0);
@@ -69,7 +68,7 @@ pub async fn run(trial: Trial) -> Told {
 }
 
 /// The daemon that reads a partition.
-async fn reader(deployment: &Deployment, addresses: &[String]) -> Option<usize> {
+async fn reader(deployment: &Deployment, addresses: &[SocketAddr]) -> Option<usize> {
     let holders = deployment.holders().await;
     addresses.iter().position(|address| holders.iter().any(|holder| holder.contains(&format!("/{address}/"))))
 }
