@@ -61,8 +61,8 @@ impl Workers<'_> {
         // In the first partition, so that a cap holds for all partitions together.
         let caps = Caps::new(Arc::clone(client), keys.clone());
         let consents: Arc<dyn ConsentRequests> = parts.verification.clone();
-        let notifier =
-            ChannelNotifier::new(Arc::clone(&parts.channels), caps, parts.config.retry.clone(), Arc::clone(&consents));
+        let (channels, retry) = (Arc::clone(&parts.channels), parts.config.retry.clone());
+        let notifier = ChannelNotifier::new(channels, caps, retry, Arc::clone(&consents), parts.plans.clone());
         let outbox = SharedByOutboxes {
             contacts: Arc::new(parts.config.contact_resolver()),
             consents,

@@ -9,7 +9,7 @@ use super::since::Since;
 use super::whole_number::from_one;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{FormatArgs, Table, print_list};
-use crate::types::{Alert, Period, Subject};
+use crate::types::{Alert, MetricFormat, Period, Subject};
 use crate::views::alerts::{self, AlertFilter};
 use crate::views::short_id;
 
@@ -68,6 +68,8 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         listed.drain(..surplus);
     }
+    let plans = config.plans()?;
+    let row = |alert: &Alert| row(alert, &plans.format_of(&alert.metric));
     let table = Table::new(&HEADING).may_shrink(&["SUBJECT", "METRIC"]);
     print_list(&args.format, &listed, table, nothing, row)
 }
@@ -77,14 +79,14 @@ const TWO_DAYS_MS: i64 = 2 * 86_400_000;
 
 const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];
 
-fn row(alert: &Alert) -> Vec<String> {
+fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
     vec![
         raised_at(alert),
         alert.subject.to_string(),
         alert.metric.to_string(),
         alert.threshold.label(),
-        alert.used.to_string(),
-        alert.limit.to_string(),
+        format.amount(alert.used),
+        format.amount(alert.limit),
         alert.period.to_string(),
         short_id(alert.id.as_str()).to_owned(),
     ]

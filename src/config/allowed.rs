@@ -63,6 +63,19 @@ const ALLOWED: &[(&[&str], &str)] = &[
         "a whole percentage, 1 to 1000, \"used:N\" or \"remaining:N\" with N units, each once",
     ),
     (&["plans", "*", "grant_notice"], "a number and a unit, such as \"7d\""),
+    (
+        &["plans", "*", "upgrade_url"],
+        r#"an https or http URL, such as "https://example.com/upgrade?customer={{ subject }}&metric={{ metric }}""#,
+    ),
+    (
+        &["plans", "*", "usage_url"],
+        r#"an https or http URL, such as "https://example.com/usage/{{ subject }}#{{ metric }}""#,
+    ),
+    (&["metrics"], r#"a table for each metric: [metrics."tokens.in"] with name, unit and scale"#),
+    (&["metrics", "*"], r#"name = "API spend", unit = "USD" and scale = 6; each may be left out"#),
+    (&["metrics", "*", "name"], "1 to 128 visible characters on one line, without spaces at the ends"),
+    (&["metrics", "*", "unit"], r#"1 to 16 visible characters without spaces at the ends, such as "USD" or "GB""#),
+    (&["metrics", "*", "scale"], "a whole number of decimals, 0 to 15"),
     (&["plans", "*", "refuse_at"], r#"a whole percentage, 100 to 1000, or "never""#),
     (
         &["plans", "*", "rate"],
@@ -142,7 +155,10 @@ fn has_contacts(section: &str) -> bool {
 /// Allowed form of a contact, with its filters.
 fn contact_in(section: &str) -> String {
     let more = if section == OPERATOR { ", plans = [\"free\"], notices = true or false" } else { "" };
-    format!("{}; with thresholds = [80, 100], metrics = [\"requests\"]{more} unless it receives all alerts", contact())
+    format!(
+        "{}; with thresholds = [80, 100], metrics = [\"requests\"], windows = [\"day\"], quiet = \"22:00-07:00\", quiet_all = true{more} unless it receives all alerts",
+        contact()
+    )
 }
 
 fn contact_list() -> String {

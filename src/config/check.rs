@@ -18,6 +18,7 @@ use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
 use crate::subjects::record::parse_timezone;
 use crate::types::duration::HumanDuration;
+use crate::types::metric_format::{SCALE_MAX, UNIT_CHARS_MAX};
 use crate::types::subject::LEVELS_MAX;
 use crate::types::threshold::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
@@ -79,9 +80,20 @@ struct Violations(Option<Violation>);
 /// The first broken relation.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut violations = Violations::default();
-    for part in
-        [redis, stream, events, subjects, plans, fallback, operator, retry, channel_sections, verification, rest]
-    {
+    for part in [
+        redis,
+        stream,
+        events,
+        subjects,
+        plans,
+        metrics,
+        fallback,
+        operator,
+        retry,
+        channel_sections,
+        verification,
+        rest,
+    ] {
         part(config, &mut violations);
     }
     let Some(Violation { path, other, problem }) = violations.0 else { return Ok(()) };
@@ -231,6 +243,15 @@ fn plans(config: &Config, violations: &mut Violations) {
         Some(&["plans", &config.default_plan]),
         no_such_plan(config, &config.default_plan),
     );
+}
+
+fn metrics(config: &Config, violations: &mut Violations) {
+    for (metric, format) in &config.metrics {
+        let path = |key| ["metrics", metric.as_str(), key];
+        violations.require_in(0..=SCALE_MAX, &format.scale, &path("scale"));
+        let chars = format.unit.as_ref().map_or(0, |unit| unit.as_str().chars().count());
+        violations.require(chars <= UNIT_CHARS_MAX, &path("unit"), format_args!("has {chars} characters"));
+    }
 }
 
 fn no_such_plan(config: &Config, plan: &str) -> String {

@@ -108,6 +108,7 @@ impl Partition {
             refuse_at: RefuseAt::default(),
             grant_notice: None,
             rate: RateConfig::default(),
+            ..PlanConfig::default()
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let plans = plans.by_level(self.keys.separator(), &[]).expect("no plan of a level");
