@@ -153,7 +153,7 @@ async fn events_in_every_form_are_appended_and_counted() {
     ingesting.daemon.drain().await;
 }
 
-/// Whoever gets the alert must find the request that used up the quota, in whatever form it was told.
+/// The receiver of an alert must find the request that used up the quota, in whatever form it was told.
 #[tokio::test]
 async fn the_trace_of_an_event_is_kept_in_every_form() {
     let ingesting = Ingesting::start().await;
