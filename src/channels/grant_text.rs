@@ -78,8 +78,8 @@ pub(super) fn sample() -> GrantNotice {
 }
 
 /// A notice of each kind that a template can distinguish: every window, with and without a note, with one unit left,
-/// days and hours before the expiry, and each as a copy, with and without names, a unit and links. Each with its time of
-/// sending.
+/// days and hours before the expiry, and each as a copy, with and without names, a unit and links. Each with its time
+/// of sending.
 pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, Labels, AlertPurpose, UnixMs)> {
     let notices = Window::ALL.into_iter().flat_map(|window| {
         let notice = GrantNotice { window, ..sample() };

@@ -30,7 +30,7 @@ impl Labels {
         let (subject, metric) = (notification.subject(), notification.metric());
         let plan = plans.get(notification.plan());
         let [upgrade_url, usage_url] = match &plan {
-            Some(plan) => [&plan.upgrade_url, &plan.usage_url].map(|link| link.as_ref()?.link(subject, metric)),
+            Some(plan) => [&plan.upgrade_url, &plan.usage_url].map(|link| link.as_ref()?.url_of(subject, metric)),
             None => [None, None],
         };
         Self { subject_name, format: plans.format_of(metric), upgrade_url, usage_url }

@@ -201,7 +201,8 @@ impl ContactResolver {
         subjects.iter().zip(&commands).map(resolve).collect()
     }
 
-    /// The queries for the contacts, locale and name of a subject, with these fields of its own, and of each level above.
+    /// The queries for the contacts, locale and name of a subject, with these fields of its own, and of each level
+    /// above.
     fn commands(&self, subject: &Subject, own_fields: &[String]) -> Vec<Cmd> {
         let mut commands = Vec::with_capacity(1);
         for (at, level) in std::iter::once(subject).chain(&self.keys.separator().ancestors(subject)).enumerate() {

@@ -266,7 +266,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             count_ended(leased.channel, settlement.state());
         }
         let Some(notification) = notification else { return };
-        delivery_log::settled(leased, notification, &settlement, now);
+        delivery_log::settled(leased, notification, contact, &settlement, now);
         if let Notification::Verification(request) = notification {
             self.shared.consents.settled(request, &settlement);
         }

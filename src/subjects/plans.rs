@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::limiter::Limiter;
 use crate::types::text::hex;
-use crate::types::{Limits, LinkTemplate, Metric, MetricFormat, Separator, Threshold, Window};
+use crate::types::{Limits, Metric, MetricFormat, Separator, Threshold, UrlTemplate, Window};
 use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
@@ -31,9 +31,9 @@ pub struct Plan {
     /// How long before the expiry of a grant its subject is told. Counting ignores it.
     pub grant_notice: Option<Duration>,
     /// Where a customer gets more.
-    pub upgrade_url: Option<LinkTemplate>,
+    pub upgrade_url: Option<UrlTemplate>,
     /// Where a customer sees its usage.
-    pub usage_url: Option<LinkTemplate>,
+    pub usage_url: Option<UrlTemplate>,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }

@@ -98,8 +98,8 @@ impl Profile {
     /// The settings in `fields` (of `quota_subject:<subject>`) of a subject of this level, with `last` as the last good
     /// ones.
     ///
-    /// Also returns the unreadable fields, which the caller reports once. Ignores contacts, locale and name: a delivery reads
-    /// them.
+    /// Also returns the unreadable fields, which the caller reports once. Ignores contacts, locale and name: a delivery
+    /// reads them.
     pub fn read(
         fields: &[(Vec<u8>, Vec<u8>)],
         plans: &Plans,

@@ -44,7 +44,7 @@ async fn a_quiet_contact_hears_of_a_warning_later_and_of_a_used_up_limit_at_once
     assert_eq!(to, "awake@b.test");
     let waiting = eventually("the other one waits", || async {
         let pending = deliveries(&api, "pending").await;
-        let is_later = pending.len() == 1 && pending[0]["due_at"].as_str() > pending[0]["created_at"].as_str();
+        let is_later = pending.len() == 1 && pending[0]["next_due"].as_str() > pending[0]["created_at"].as_str();
         (is_later && pending[0]["is_leased"] != json!(true)).then(|| pending[0].clone())
     })
     .await;
@@ -119,7 +119,7 @@ async fn the_api_sets_windows_and_quiet_times() {
     assert!(mail.parts[0].content.contains("a month"), "{}", mail.parts[0].content);
     eventually("both alerts of the day wait", || async {
         let pending = deliveries(&api, "pending").await;
-        let wait = |of: &Value| of["due_at"].as_str() > of["created_at"].as_str() && of["attempts"] == 0;
+        let wait = |of: &Value| of["next_due"].as_str() > of["created_at"].as_str() && of["attempts"] == 0;
         (pending.len() == 2 && pending.iter().all(wait)).then_some(())
     })
     .await;

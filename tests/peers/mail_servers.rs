@@ -103,6 +103,7 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
         delivery: &delivery,
         contact: &contact,
         content,
+        labels: &Labels::default(),
         unsubscribe: Some(UNSUBSCRIBE_URL),
         more_follows: false,
         now: SAMPLE_AT,
