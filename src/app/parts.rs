@@ -93,6 +93,7 @@ impl<'a> Parts<'a> {
             reload_plans: Arc::new(move |mode| Box::pin(Arc::clone(&for_api).reload(mode))),
             checks: Arc::new(checks),
             ingestion: Ingestion { partitions: connect()?, rules, budget: BodyBudget::default() },
+            observer: config.observer(&reads.partitions, plans.clone()),
             reads,
             partitions: partitions.clone(),
             explainer: config.explainer(&partitions, Arc::clone(&channels), plans.clone()),

@@ -43,6 +43,7 @@ mod reload;
 mod run;
 mod send_test;
 mod since;
+mod status;
 pub mod subject;
 mod subject_settings;
 mod top;
@@ -64,7 +65,7 @@ mod whole_number;
   quotabell emit --subject alice --units 3
   quotabell usage alice
 
-Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
+Exit codes: 0 done, 1 failed, 2 usage, 3 something needs attention (status), 78 configuration or template"
 )]
 pub struct Cli {
     /// The configuration file (TOML), laid over the defaults. Every command takes it. Without it, the file that
@@ -92,6 +93,8 @@ pub enum Command {
     CheckConfig(check_config::CheckConfigArgs),
     /// Make the daemon read its plans again
     Reload(reload::ReloadArgs),
+    /// Show whether everything works, and what needs attention
+    Status(status::StatusArgs),
     /// Append usage events to the stream
     Emit(emit::EmitArgs),
     /// Set, show, list, remove, mute and import subjects
@@ -171,6 +174,7 @@ impl Cli {
             Command::Demo(args) => demo::run(args).await,
             Command::CheckConfig(args) => check_config::run(args, &context).await,
             Command::Reload(args) => reload::run(args, &context).await,
+            Command::Status(args) => status::run(args, &context).await,
             Command::Emit(args) => match args.http.clone() {
                 Some(url) => emit_http::run(args, &url, &context).await,
                 None => emit::run(args, &context).await,

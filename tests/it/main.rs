@@ -13,6 +13,7 @@ mod api_events;
 mod api_events_bad_input;
 mod api_mutes;
 mod api_openapi;
+mod api_overview;
 mod api_subjects;
 mod api_tokens;
 mod api_unsubscribe;
