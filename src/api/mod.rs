@@ -24,7 +24,7 @@ mod mutes;
 pub mod openapi;
 mod operation;
 mod overview;
-mod path;
+pub(crate) mod path;
 mod probes;
 pub(crate) mod problem;
 pub(crate) mod rate_limit_headers;

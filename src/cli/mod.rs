@@ -23,6 +23,7 @@ mod check;
 mod check_config;
 mod completions;
 mod connect;
+mod console;
 mod contact;
 mod contact_args;
 mod contact_checks;
@@ -95,6 +96,8 @@ pub enum Command {
     Reload(reload::ReloadArgs),
     /// Show whether everything works, and what needs attention
     Status(status::StatusArgs),
+    /// Print an address of the console that logs you in once
+    Console(console::ConsoleArgs),
     /// Append usage events to the stream
     Emit(emit::EmitArgs),
     /// Set, show, list, remove, mute and import subjects
@@ -175,6 +178,7 @@ impl Cli {
             Command::CheckConfig(args) => check_config::run(args, &context).await,
             Command::Reload(args) => reload::run(args, &context).await,
             Command::Status(args) => status::run(args, &context).await,
+            Command::Console(args) => console::run(args, &context).await,
             Command::Emit(args) => match args.http.clone() {
                 Some(url) => emit_http::run(args, &url, &context).await,
                 None => emit::run(args, &context).await,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
-use crate::support::books::{record, server_time};
+use crate::support::books::{raise, server_time};
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{
@@ -12,8 +12,7 @@ use crate::support::outbox::{
 };
 use quotabell::contacts::Contact;
 use quotabell::outbox::Settlement;
-use quotabell::redis_client::RedisClient;
-use quotabell::types::{Alert, Day, Keys, Metric, Mute, Outcome, OutcomeClass, UnixMs, keys};
+use quotabell::types::{Alert, Keys, Mute, Outcome, OutcomeClass, UnixMs, keys};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -30,22 +29,6 @@ async fn get(api: &Caller, path: &str) -> Value {
     let answer = api.get(path).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     answer.json()
-}
-
-/// An alert of today with its count, limit and record.
-async fn raise(client: &RedisClient, name: &str, percent: u16, used: u64, age_ms: i64) -> Alert {
-    let now = server_time(client).await;
-    let today = Day::in_utc(now).expect("a day");
-    let raised_at_ms = UnixMs(now.0 - age_ms);
-    let raised = in_period(Alert { used, raised_at_ms, ..alert(&subject(name), percent) }, today);
-    record(client, &raised).await;
-    let keys = Keys::new("usage");
-    let counter = keys.usage(&Metric::default(), today, keys::bucket(name));
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("HSET").arg(counter).arg(name).arg(used).ignore();
-    pipeline.cmd("HSET").arg(keys.subject(&subject(name))).arg("limit:requests").arg(5000).ignore();
-    let () = client.pipe(&pipeline).await.expect("written");
-    raised
 }
 
 /// Ends every delivery that is due with this outcome.

@@ -51,6 +51,7 @@ mod cli_usage;
 mod cli_whatif;
 mod config_bad_input;
 mod config_layers;
+mod console;
 mod documentation;
 mod documentation_commands;
 mod documentation_names;

@@ -211,6 +211,8 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.verify_open("check-config"), VERIFY_SET),
         (keys.verify_sent("check-config"), VERIFY_SET),
         (keys.unsubscribe_key(), TEXT),
+        (keys.console_key(), TEXT),
+        (keys.console_link("check-config"), "SET KEY x, DEL KEY"),
         (keys.digest(), TEXT),
         (keys.paused(), PAUSED),
         (keys.verify_code("check-config"), VERIFY_SECRET),
