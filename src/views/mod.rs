@@ -6,6 +6,7 @@
 //! work per call, and do not print.
 
 pub(crate) mod actions;
+pub mod alert_log;
 pub(crate) mod alerts;
 pub(crate) mod changed_separator;
 pub(crate) mod children;
