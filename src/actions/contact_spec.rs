@@ -11,7 +11,7 @@ use crate::channels::{self, InvalidContact};
 use crate::contacts::contact::Endpoint;
 use crate::contacts::merge::{ContactSpec, ExplicitOptions};
 use crate::contacts::message_format::InvalidFormat;
-use crate::contacts::state::FilterChange;
+use crate::contacts::state::{FilterChange, FilterText};
 use crate::contacts::{Contact, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat, masked_address};
 use crate::types::{Channel, Secret};
 
@@ -90,7 +90,8 @@ fn unconfirmable(format: &MessageFormat) -> String {
 pub struct ContactColumns(BTreeMap<String, Vec<Option<String>>>);
 
 /// What an address may have beside it. The first three only if its channel has them.
-const OPTIONS: [&str; 6] = ["secret", "format", "headers", "thresholds", "metrics", "subtree"];
+const OPTIONS: [&str; 9] =
+    ["secret", "format", "headers", "thresholds", "metrics", "windows", "quiet", "quiet_all", "subtree"];
 
 impl ContactColumns {
     /// The names of all columns.
@@ -142,11 +143,19 @@ impl ContactColumns {
                     "{name} {option} {nth} has no {name} {nth}: the nth {option} belongs to the nth {name}"
                 ));
             };
-            let [secret, format, headers, thresholds, metrics, subtree] = options.map(|(_, cell)| cell);
+            let [secret, format, headers, thresholds, metrics, windows, quiet, quiet_all, subtree] =
+                options.map(|(_, cell)| cell);
             let format =
                 format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string())).transpose()?;
             let headers = headers.map(|text| headers_of(&text).map_err(|why| format!("{name} headers {why}")));
-            let filter = FilterChange::parse(thresholds.as_deref(), metrics.as_deref(), subtree.as_deref());
+            let filter = FilterChange::parse(FilterText {
+                thresholds: thresholds.as_deref(),
+                metrics: metrics.as_deref(),
+                windows: windows.as_deref(),
+                quiet: quiet.as_deref(),
+                quiet_all: quiet_all.as_deref(),
+                subtree: subtree.as_deref(),
+            });
             let filter = filter.map_err(|error| format!("{name} {nth}: {error}"))?;
             let named = NamedContact { channel, address, secret, format, headers: headers.transpose()?, filter };
             let spec = named.check(ContactOrigin::Operator).map_err(|error| format!("{name} {nth}: {error}"))?;

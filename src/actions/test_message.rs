@@ -96,8 +96,8 @@ pub async fn start_cooldown(
 /// that; the daily limit if there is one. A subject without limits gets no alerts, so its test message shows an example
 /// limit.
 pub fn sample(subject: &Subject, settings: SubjectSettings) -> Sample {
-    let SubjectSettings { plan, zone, billing, limits, .. } = settings;
-    let sample = Sample { plan, zone, billing, ..Sample::for_subject(subject.clone()) };
+    let SubjectSettings { plan, zone, billing, limits, name: subject_name, .. } = settings;
+    let sample = Sample { plan, zone, billing, subject_name, ..Sample::for_subject(subject.clone()) };
     let Some((metric, limits)) = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value()) else {
         return sample;
     };

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::body::{self, Json};
+use super::contact_filter_body::ContactFilterBody;
 use super::operation::{JsonAnswer, NoBody};
 use super::path::{ContactPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
@@ -26,9 +27,8 @@ use crate::channels::{InvalidContact, ProbeResult, REGISTRY};
 use crate::contacts::contact::Endpoint;
 use crate::contacts::edit::AddContactError;
 use crate::contacts::merge::ContactSpec;
-use crate::contacts::state::FilterChange;
 use crate::contacts::{ContactArray, ContactOrigin, ExtraHeaders, MessageFormat};
-use crate::types::{Channel, ContactChannel, ContactFilter, ContactId, Metric, Outcome, Subject, Threshold};
+use crate::types::{Channel, ContactChannel, ContactId, Metric, Outcome, QuietTime, Subject, Threshold, Window};
 use crate::verification::{CODE_DIGITS, VerificationError};
 use crate::views::ContactView;
 
@@ -63,6 +63,15 @@ pub(super) struct NewContactBody {
     /// The metrics whose alerts it gets; left out or null for all.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
+    /// The windows whose alerts it gets; left out or null for all.
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
+    windows: Option<Vec<Window>>,
+    /// When its notifications wait, in the zone of the subject; left out or null if they never do. Alerts at 100 % are
+    /// sent anyway.
+    quiet: Option<QuietTime>,
+    /// Whether alerts at 100 % wait too.
+    #[serde(default)]
+    quiet_all: bool,
     /// Whether it also gets the alerts of all levels below the subject.
     #[serde(default)]
     subtree: bool,
@@ -107,22 +116,6 @@ impl JsonSchema for NewContact {
 fn confirmable_formats(_: &mut SchemaGenerator) -> Schema {
     let formats = MessageFormat::BUILT_IN.into_iter().filter(MessageFormat::has_challenge);
     json_schema!({"type": "string", "enum": formats.map(|format| format.to_string()).collect::<Vec<_>>()})
-}
-
-/// The body of what a contact is to hear: what is left out or `null` means all.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a JSON object")]
-#[schemars(rename = "ContactFilter")]
-pub(super) struct ContactFilterBody {
-    /// The thresholds whose alerts it gets; left out or null for all.
-    #[schemars(length(min = 1), extend("uniqueItems" = true))]
-    thresholds: Option<Vec<Threshold>>,
-    /// The metrics whose alerts it gets; left out or null for all.
-    #[schemars(length(min = 1), extend("uniqueItems" = true))]
-    metrics: Option<Vec<Metric>>,
-    /// Whether it also gets the alerts of all levels below the subject; left out for no.
-    #[serde(default)]
-    subtree: bool,
 }
 
 /// The body of a verification by code.
@@ -215,11 +208,11 @@ pub(super) async fn add(
 pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-    Json(ContactFilterBody { thresholds, metrics, subtree }): Json<ContactFilterBody>,
+    Json(body): Json<ContactFilterBody>,
 ) -> Result<JsonAnswer<ContactView>, Problem> {
-    let change = filter_change(thresholds, metrics, subtree)?;
     let keys = &api.partitions.first().keys;
-    contacts::check_levels(keys, &subject, subtree).map_err(ContactActionError::from)?;
+    contacts::check_levels(keys, &subject, body.subtree).map_err(ContactActionError::from)?;
+    let change = body.into_change()?;
     change_one(&api, &subject, &contact, |array| array.set_filter(&contact, &change)).await
 }
 
@@ -267,15 +260,6 @@ impl From<ContactActionError> for Problem {
     }
 }
 
-fn filter_change(
-    thresholds: Option<Vec<Threshold>>,
-    metrics: Option<Vec<Metric>>,
-    subtree: bool,
-) -> Result<FilterChange, Problem> {
-    let filter = ContactFilter::new(thresholds, metrics).map_err(|error| Problem::bad_request(error.to_string()))?;
-    Ok(FilterChange { thresholds: Some(filter.thresholds), metrics: Some(filter.metrics), subtree: Some(subtree) })
-}
-
 /// `DELETE /v1/subjects/{id}/contacts/{contact}`: removes a contact that was added here, verified or not. What was sent
 /// to its address verifies nothing afterwards, not even if it is added again, and its pending deliveries are cancelled
 /// at their next attempt.
@@ -316,8 +300,9 @@ pub(super) async fn verify(
 impl NewContactBody {
     /// The contact, if its form is legal.
     fn into_spec(self) -> Result<ContactSpec, Problem> {
-        let Self { channel, address, url, secret, format, headers, thresholds, metrics, subtree } = self;
-        let filter = filter_change(thresholds, metrics, subtree)?;
+        let Self { channel, address, url, secret, format, headers, .. } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree, .. } = self;
+        let filter = ContactFilterBody { thresholds, metrics, windows, quiet, quiet_all, subtree }.into_change()?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));

@@ -16,6 +16,7 @@ pub(crate) mod config;
 pub(crate) mod connection_limit;
 mod consent_html;
 mod consent_links;
+mod contact_filter_body;
 mod contacts;
 mod deliveries;
 mod gauges;

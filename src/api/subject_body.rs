@@ -13,7 +13,7 @@ use super::problem::Problem;
 use crate::actions::subject_patch::{OtherSettings, SubjectPatch};
 use crate::subjects::{Plans, SubjectRecord};
 use crate::types::threshold::THRESHOLDS_MAX;
-use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Threshold};
+use crate::types::{BillingDay, BillingMonth, DisplayName, Limits, Locale, Metric, Threshold};
 use crate::views::SubjectView;
 
 /// The member that names what can't be read.
@@ -39,6 +39,8 @@ pub(super) struct SubjectBody {
     thresholds: Option<Vec<Threshold>>,
     /// A language tag (BCP 47): the language of its mails.
     locale: Option<Locale>,
+    /// Its name in texts, beside the id.
+    name: Option<DisplayName>,
     /// As `GET` shows it, or left out.
     #[schemars(with = "Option<String>")]
     subject: Option<Value>,
@@ -94,9 +96,9 @@ impl SubjectBody {
 
     /// The change that replaces all settings by these.
     pub(super) fn into_patch(self, plans: &Plans) -> Result<SubjectPatch, Problem> {
-        let Self { plan, timezone, billing_day, billing_month, limits, thresholds, locale, .. } = self;
+        let Self { plan, timezone, billing_day, billing_month, limits, thresholds, locale, name, .. } = self;
         let limits = limits.unwrap_or_default();
-        let set = SubjectRecord { plan, timezone, limits, billing_day, billing_month, thresholds, locale };
+        let set = SubjectRecord { plan, timezone, limits, billing_day, billing_month, thresholds, locale, name };
         let patch = SubjectPatch { set, others: OtherSettings::ClearAll, ..SubjectPatch::default() };
         patch.checked(plans).map_err(Problem::bad_request)
     }

@@ -151,7 +151,7 @@ pub(super) async fn usage(
             SubjectSettings::read(&StoredLevels::read(&partition.client, &partition.keys, &subject).await?, plans);
         let now = partition.client.server_time().await?;
         let request = UsageRequest { subject, settings, day, now, late_max: *late_max };
-        usage::read(partition, request).await?.ok_or_else(|| no_period(now))
+        usage::read(partition, plans, request).await?.ok_or_else(|| no_period(now))
     };
     Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
 }
@@ -182,7 +182,7 @@ pub(super) async fn children(
         let settings = SubjectSettings::read(&stored, plans);
         let now = partition.client.server_time().await?;
         let request = ChildrenRequest { subject, settings, metric, window, now };
-        children::read(partition, request).await?.ok_or_else(|| no_period(now))
+        children::read(partition, plans, request).await?.ok_or_else(|| no_period(now))
     };
     Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
 }
@@ -218,7 +218,7 @@ pub(super) async fn history(
         let now = partition.client.server_time().await?;
         let (late_max, days) = (*late_max, *history_days);
         let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
-        history::read(partition, request).await?.ok_or_else(|| no_period(now))
+        history::read(partition, plans, request).await?.ok_or_else(|| no_period(now))
     };
     Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
 }

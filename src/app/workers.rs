@@ -15,6 +15,7 @@ use crate::events::worker::EventWorkerParts;
 use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
+use crate::outbox::alert_log;
 use crate::outbox::{
     ChannelNotifier, ConsentRequests, ContactChangeListener, DigestLoop, DispatcherConfig, FanOutLoop, LEASE_MARGIN,
     OutboxContext, Slots,
@@ -61,8 +62,8 @@ impl Workers<'_> {
         // In the first partition, so that a cap holds for all partitions together.
         let caps = Caps::new(Arc::clone(client), keys.clone());
         let consents: Arc<dyn ConsentRequests> = parts.verification.clone();
-        let notifier =
-            ChannelNotifier::new(Arc::clone(&parts.channels), caps, parts.config.retry.clone(), Arc::clone(&consents));
+        let (channels, retry) = (Arc::clone(&parts.channels), parts.config.retry.clone());
+        let notifier = ChannelNotifier::new(channels, caps, retry, Arc::clone(&consents), parts.plans.clone());
         let outbox = SharedByOutboxes {
             contacts: Arc::new(parts.config.contact_resolver()),
             consents,
@@ -83,6 +84,8 @@ impl Workers<'_> {
             let digests = DigestLoop { partitions, contacts: Arc::clone(&outbox.contacts), daily, new_deliveries };
             tasks.spawn_restarted("digest", stop, move |stop| digests.clone().run(stop));
         }
+        let days = parts.config.history.alerts_days;
+        tasks.spawn("alert_log", alert_log::keep_retention(parts.partitions.clone(), days, stop.clone()));
         tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
         let contact_change_listener = ContactChangeListener {
             partitions: parts.partitions.clone(),

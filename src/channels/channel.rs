@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use super::labels::Labels;
 use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
@@ -121,6 +122,8 @@ pub(super) const fn part(name: &'static str, about: &'static str) -> PreviewPart
 pub struct PreviewRequest<'a> {
     /// The alert.
     pub alert: &'a Alert,
+    /// Its names, unit and links.
+    pub labels: &'a Labels,
     /// The format of the contact, if its channel has formats.
     pub format: &'a MessageFormat,
     /// The language of the contact, if its channel has several; `None` for the default one.
@@ -151,6 +154,8 @@ pub struct Message<'a> {
     pub contact: &'a Contact,
     /// The content.
     pub content: Content<'a>,
+    /// The names, unit and links of a message about a quota.
+    pub labels: &'a Labels,
     /// The URL that mutes the contact, if there is one.
     pub unsubscribe: Option<&'a str>,
     /// Whether more deliveries are due at the same destination, which answered its last attempt.

@@ -3,6 +3,7 @@
 use minijinja::{Value, context};
 
 use super::channel::AlertPurpose;
+use super::labels::Labels;
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating::local;
 use crate::types::alert::used_percent;
@@ -19,7 +20,7 @@ const SAMPLE_UNITS: u64 = 1000;
 
 /// The variables of a template. They are documented in `templates/grant_expires.txt`. `now` is the time of sending: an
 /// email that waited for a contact must not promise days that have passed.
-pub(super) fn variables(notice: &GrantNotice, purpose: AlertPurpose, now: UnixMs) -> Value {
+pub(super) fn variables(notice: &GrantNotice, labels: &Labels, purpose: AlertPurpose, now: UnixMs) -> Value {
     let left_ms = notice.expires_at.0.0.saturating_sub(now.0).max(0);
     context! {
         id => notice.id.as_str(),
@@ -40,6 +41,7 @@ pub(super) fn variables(notice: &GrantNotice, purpose: AlertPurpose, now: UnixMs
         timezone => printable(&notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
+        ..labels.variables(&notice.subject, notice.metric.as_str(), printable)
     }
 }
 
@@ -76,8 +78,9 @@ pub(super) fn sample() -> GrantNotice {
 }
 
 /// A notice of each kind that a template can distinguish: every window, with and without a note, with one unit left,
-/// days and hours before the expiry, and each as a copy. Each with its time of sending.
-pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, AlertPurpose, UnixMs)> {
+/// days and hours before the expiry, and each as a copy, with and without names, a unit and links. Each with its time
+/// of sending.
+pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, Labels, AlertPurpose, UnixMs)> {
     let notices = Window::ALL.into_iter().flat_map(|window| {
         let notice = GrantNotice { window, ..sample() };
         [notice.clone(), GrantNotice { note: None, remaining: 1, ..notice }]
@@ -85,7 +88,8 @@ pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, AlertPurpose, Unix
     notices.flat_map(|notice| {
         let expires = notice.expires_at.0;
         [SAMPLE_AT, expires.plus(-5 * HOUR_MS), expires].into_iter().flat_map(move |now| {
-            [AlertPurpose::Alert, AlertPurpose::Copy].map(|purpose| (notice.clone(), purpose, now))
+            let kinds = [(AlertPurpose::Alert, Labels::sample()), (AlertPurpose::Copy, Labels::default())];
+            kinds.map(|(purpose, labels)| (notice.clone(), labels, purpose, now))
         })
     })
 }

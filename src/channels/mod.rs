@@ -15,6 +15,7 @@ mod error;
 mod grant_text;
 mod hosts_file;
 pub mod invalid_contact;
+mod labels;
 mod notice_text;
 pub mod registry;
 pub mod resolver;
@@ -31,6 +32,7 @@ pub use channel::{
 };
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;
+pub use labels::Labels;
 pub use registry::{
     ChannelSettings, Channels, Preview, REGISTRY, check_contact, contact_warning, definition, destination, preview,
 };

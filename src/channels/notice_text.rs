@@ -6,6 +6,7 @@ use minijinja::{Environment, Value, context};
 
 use super::channel::Content;
 use super::grant_text;
+use super::labels::Labels;
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use crate::contacts::Contact;
@@ -34,9 +35,11 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
 });
 
 /// Renders a notice in English. `now` is the time of sending.
-pub(super) fn render(content: Content<'_>, now: UnixMs) -> NoticeText {
+pub(super) fn render(content: Content<'_>, labels: &Labels, now: UnixMs) -> NoticeText {
     let (name, variables) = match content {
-        Content::GrantExpires(notice, purpose) => ("grant_expires", grant_text::variables(notice, purpose, now)),
+        Content::GrantExpires(notice, purpose) => {
+            ("grant_expires", grant_text::variables(notice, labels, purpose, now))
+        }
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
         Content::Alert(..) | Content::Verification(_) => unreachable!("it is no notice"),
@@ -113,7 +116,8 @@ mod tests {
         let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP <410>".to_owned(), at: AT };
         let (subject, id) = ("alice".parse().expect("legal"), ContactId::from_stored("main"));
         let to = (Channel::Webhook, "https://x.test/hook".to_owned());
-        let notice = render(Content::ContactDisabled(&DisabledNotice::new(&subject, &id, to, state)), AT);
+        let notice =
+            render(Content::ContactDisabled(&DisabledNotice::new(&subject, &id, to, state)), &Labels::default(), AT);
         assert_eq!(notice.heading, "alice: no more quota alerts to https://x.test/hook");
         let expected = "Quota alerts about alice are no longer sent to https://x.test/hook, because its receiver is gone.\n\n  \
              Contact  main (webhook)\n  Reason   HTTP <410>\n  Since    2026-11-21 08:37 UTC\n\n\
@@ -141,6 +145,7 @@ mod tests {
                 waiting: 1,
                 waiting_first: vec!["bob".parse().expect("legal")],
             }),
+            &Labels::default(),
             AT,
         );
         assert_eq!(notice.heading, "quotabell: 3 dead deliveries, 1 alert without a contact");

@@ -12,6 +12,7 @@ use super::channel::{
 use super::email::{self, EmailChannel, EmailConfig};
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
+use super::labels::Labels;
 use super::resolver::DnsConfig;
 use super::sample::Sample;
 use super::webhook::{self, WebhookChannel, WebhookConfig};
@@ -214,12 +215,12 @@ impl Channels {
     ///
     /// Each test has its own id, `test_` and the time in milliseconds: a receiver that drops known ids would otherwise
     /// accept only the first test.
-    pub async fn send_test(&self, contact: &Contact, sample: &Sample, now: UnixMs) -> Outcome {
+    pub async fn send_test(&self, contact: &Contact, sample: &Sample, labels: &Labels, now: UnixMs) -> Outcome {
         let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
         let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
         let delivery = &DeliveryId::derive(&alert.id, &contact.id);
         let content = Content::Alert(&alert, AlertPurpose::Test);
-        self.send(Message { delivery, contact, content, unsubscribe: None, more_follows: false, now }).await
+        self.send(Message { delivery, contact, content, labels, unsubscribe: None, more_follows: false, now }).await
     }
 
     /// The warning about a locale for which no channel has texts.

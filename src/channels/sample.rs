@@ -1,8 +1,8 @@
 //! Sample alerts: templates are checked with them at start, `preview` shows and `send-test` sends them.
 
 use crate::types::{
-    Alert, AlertId, AlertKey, BillingStart, DeploymentId, Metric, PeriodSpan, StreamId, Subject, Threshold, Units,
-    UnixMs, Window, WindowLimit,
+    Alert, AlertId, AlertKey, BillingStart, DeploymentId, DisplayName, Metric, PeriodSpan, StreamId, Subject,
+    Threshold, Units, UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
 
@@ -18,6 +18,8 @@ const ZONE: &str = "Europe/Berlin";
 pub struct Sample {
     /// The subject.
     pub subject: Subject,
+    /// Its display name.
+    pub subject_name: Option<DisplayName>,
     /// Its plan.
     pub plan: String,
     /// The zone of its days and longer periods.
@@ -42,14 +44,15 @@ impl Sample {
         let (plan, billing) = ("free".to_owned(), BillingStart::default());
         // The bundled data have this zone.
         let zone = ZONE.parse().unwrap_or(Zone::UTC);
-        Self { subject, plan, zone, billing, metric: Metric::default(), limit }
+        Self { subject, subject_name: None, plan, zone, billing, metric: Metric::default(), limit }
     }
 
     /// An alert that has reached this threshold at `raised_at`. Pure. A threshold that is never due under the limit of
     /// the sample is shown with a count of 0.
     pub fn alert(&self, threshold: impl Into<Threshold>, raised_at: UnixMs) -> Alert {
         let threshold = threshold.into();
-        let Self { subject, plan, zone, billing, metric, limit: WindowLimit { window, units: limit } } = self.clone();
+        let Self { subject, plan, zone, billing, metric, limit: WindowLimit { window, units: limit }, .. } =
+            self.clone();
         let span = |at| PeriodSpan::containing(window, zone, billing, at);
         let span = span(raised_at).or_else(|| span(UnixMs(0))).expect("1970 has periods");
         // Ten times the largest limit is still below 2^64.

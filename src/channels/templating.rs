@@ -9,9 +9,11 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehav
 
 use super::channel::AlertPurpose;
 use super::error::ChannelError;
+use super::labels::Labels;
 use super::sample::{SAMPLE_AT, Sample};
 use crate::types::alert::LargestChild;
-use crate::types::text::{backslashed, printable};
+use crate::types::metric_format;
+use crate::types::text::{backslashed, grouped, printable};
 use crate::types::{Alert, Subject, Threshold, UnixMs, Window, WindowLimit};
 use crate::zones::Zone;
 
@@ -21,7 +23,7 @@ const FUEL: u64 = 200_000;
 /// A time of day for people.
 const WALL_CLOCK: &str = "%Y-%m-%d %H:%M";
 /// The filters for error texts, in addition to those of minijinja.
-const FILTERS: &str = "thousands, clock, printable, entities, backslashed";
+const FILTERS: &str = "thousands, amount, clock, printable, entities, backslashed";
 
 /// The sorted entries of the folder of `setting`.
 pub(super) fn entries_of(setting: &'static str, folder: &Path) -> Result<Vec<PathBuf>, ChannelError> {
@@ -50,7 +52,9 @@ pub(super) fn environment(embedded: &[(&'static str, &'static str)]) -> Environm
         Some((_, "json")) => AutoEscape::Json,
         _ => AutoEscape::None,
     });
-    environment.add_filter("thousands", |number, separator: Option<&str>| grouped(number, separator.unwrap_or(",")));
+    environment
+        .add_filter("thousands", |number: u64, separator: Option<&str>| grouped(number, separator.unwrap_or(",")));
+    environment.add_filter("amount", amount);
     environment.add_filter("clock", clock);
     environment.add_filter("printable", |text: &str| printable(text));
     environment.add_filter("entities", |text: &str| entities(text));
@@ -66,10 +70,12 @@ pub(super) fn entities(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn grouped(number: u64, separator: &str) -> String {
-    let digits = number.to_string();
-    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    grouped.collect::<Vec<_>>().join(separator)
+/// A count with the scale and the unit of its metric.
+fn amount(state: &State<'_, '_>, count: u64, separator: Option<&str>) -> String {
+    let scale = state.lookup("scale").and_then(|scale| u8::try_from(scale).ok()).unwrap_or(0);
+    let unit = state.lookup("unit");
+    let unit = unit.as_ref().and_then(Value::as_str).unwrap_or_default();
+    metric_format::amount(count, scale, unit, separator.unwrap_or(","))
 }
 
 /// Formats `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the given form: the time that a clock on the wall
@@ -104,7 +110,7 @@ fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
 
 /// The variables of a template. They are documented in `templates/alert.txt`. `name` converts names for the reader:
 /// [`printable`] for people, unchanged for a program.
-pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str) -> String) -> Value {
+pub(super) fn variables(alert: &Alert, labels: &Labels, purpose: AlertPurpose, name: impl Fn(&str) -> String) -> Value {
     let zone = alert.timezone.parse().unwrap_or(Zone::UTC);
     context! {
         id => alert.id.as_str(),
@@ -128,6 +134,7 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
         severity => if alert.threshold_share() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
         copy => purpose == AlertPurpose::Copy,
+        ..labels.variables(&alert.subject, alert.metric.as_str(), &name)
     }
 }
 
@@ -160,8 +167,9 @@ fn largest_text(alert: &Alert, name: impl Fn(&str) -> String) -> String {
 const SAMPLE_THRESHOLDS: [&str; 7] = ["80", "100", "120", "used:4000", "used:5000", "used:6000", "remaining:1000"];
 
 /// An alert of each kind that a template can distinguish: every window, each kind of threshold, below, at and above the
-/// limit, reached with a count below, at and above it, with and without children, and each as a copy and a test.
-pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
+/// limit, reached with a count below, at and above it, with and without children, and each as a copy, as a test, and
+/// with names, a unit and links.
+pub(super) fn samples() -> impl Iterator<Item = (Alert, Labels, AlertPurpose)> {
     let sample = Sample::example();
     Window::ALL.into_iter().flat_map(move |window| {
         let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
@@ -173,7 +181,9 @@ pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
             counted.into_iter().chain([Alert { largest: largest_of(&alert), ..alert }])
         });
         alerts.flat_map(|alert| {
-            [AlertPurpose::Alert, AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (alert.clone(), purpose))
+            let kinds = [AlertPurpose::Alert, AlertPurpose::Copy, AlertPurpose::Test];
+            let plain = kinds.map(|purpose| (alert.clone(), Labels::default(), purpose));
+            plain.into_iter().chain([(alert, Labels::sample(), AlertPurpose::Alert)])
         })
     })
 }
@@ -228,17 +238,4 @@ pub(super) fn local(at: UnixMs, zone: &str) -> String {
     let zone = zone.parse().unwrap_or(Zone::UTC);
     let local = at.to_utc().unwrap_or_default().with_timezone(&zone);
     local.to_rfc3339_opts(SecondsFormat::Secs, true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A separator is only between groups of three digits.
-    #[test]
-    fn thousands_are_separated() {
-        let shown: Vec<String> =
-            [0, 12, 999, 1000, 12_345, 9_007_199_254_740_991].into_iter().map(|number| grouped(number, ",")).collect();
-        assert_eq!(shown, ["0", "12", "999", "1,000", "12,345", "9,007,199,254,740,991"]);
-    }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::actions::contact_spec::ContactColumns;
-use crate::contacts::state::FilterChange;
+use crate::contacts::state::{FilterChange, FilterText};
 use crate::types::Channel;
 
 /// The options that name addresses.
@@ -40,12 +40,18 @@ pub struct FilteredAddressArgs {
     /// Metrics whose alerts the nth --email gets, or `all`
     #[arg(long, value_name = "METRIC,...")]
     email_metric: Vec<String>,
+    /// Windows whose alerts the nth --email gets, such as day,month, or `all`
+    #[arg(long, value_name = "WINDOW,...")]
+    email_window: Vec<String>,
     /// Thresholds whose alerts the nth --webhook gets, such as 80,remaining:1000, or `all`
     #[arg(long, value_name = "THRESHOLD,...")]
     webhook_threshold: Vec<String>,
     /// Metrics whose alerts the nth --webhook gets, or `all`
     #[arg(long, value_name = "METRIC,...")]
     webhook_metric: Vec<String>,
+    /// Windows whose alerts the nth --webhook gets, such as day,month, or `all`
+    #[arg(long, value_name = "WINDOW,...")]
+    webhook_window: Vec<String>,
 }
 
 /// The options that say which alerts one contact gets.
@@ -57,6 +63,15 @@ pub struct ContactFilterArgs {
     /// Only alerts of this metric, or `all`
     #[arg(long = "metric", value_name = "METRIC")]
     metrics: Vec<String>,
+    /// Only alerts of this window, such as day, or `all`
+    #[arg(long = "window", value_name = "WINDOW")]
+    windows: Vec<String>,
+    /// When notifications wait, in the subject's zone, such as 22:00-07:00, or `none`. Alerts at 100 % are sent anyway
+    #[arg(long, value_name = "HH:MM-HH:MM")]
+    quiet: Option<String>,
+    /// Alerts at 100 % wait too, or with `false` no longer
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    quiet_all: Option<String>,
     /// Also alerts of all levels below the subject, or with `false` no longer
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     subtree: Option<String>,
@@ -94,10 +109,12 @@ impl AddressArgs {
 impl FilteredAddressArgs {
     /// As [`AddressArgs::into_columns`].
     pub fn into_columns(self) -> Result<ContactColumns, String> {
-        let Self { addresses, email_threshold, email_metric, webhook_threshold, webhook_metric } = self;
+        let Self { addresses, email_threshold, email_metric, email_window, .. } = self;
+        let Self { webhook_threshold, webhook_metric, webhook_window, .. } = self;
         let columns = addresses.into_columns()?.with("email_thresholds", email_threshold);
         let columns = columns.with("email_metrics", email_metric).with("webhook_thresholds", webhook_threshold);
-        Ok(columns.with("webhook_metrics", webhook_metric))
+        let columns = columns.with("webhook_metrics", webhook_metric);
+        Ok(columns.with("email_windows", email_window).with("webhook_windows", webhook_window))
     }
 }
 
@@ -106,10 +123,17 @@ impl ContactFilterArgs {
     ///
     /// # Errors
     ///
-    /// A value that is no threshold or metric, is named twice, or stands beside `all`.
+    /// A value that is no threshold, metric, window or quiet time, is named twice, or stands beside `all`.
     pub fn change(&self) -> Result<FilterChange, String> {
         let joined = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
-        let (thresholds, metrics) = (joined(&self.thresholds), joined(&self.metrics));
-        FilterChange::parse(thresholds.as_deref(), metrics.as_deref(), self.subtree.as_deref())
+        let [thresholds, metrics] = [&self.thresholds, &self.metrics].map(|values| joined(values));
+        FilterChange::parse(FilterText {
+            thresholds: thresholds.as_deref(),
+            metrics: metrics.as_deref(),
+            windows: joined(&self.windows).as_deref(),
+            quiet: self.quiet.as_deref(),
+            quiet_all: self.quiet_all.as_deref(),
+            subtree: self.subtree.as_deref(),
+        })
     }
 }

@@ -12,7 +12,6 @@ use crate::ledger::grants::AddGrantError;
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, or_dash, print_list, printable, say};
-use crate::types::text::pluralize;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{GrantId, Metric, Subject, Units, UnixMs, Window};
 use crate::views::GrantView;
@@ -130,7 +129,8 @@ async fn add(args: GrantAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let view = AddedView { subject, added: added.is_new, grant: added.grant };
     output::print(&format, &view, |_| {
         let GrantView { id, units, remaining, metric, .. } = &view.grant;
-        let units = pluralize(units.get(), "unit", "units");
+        let of = plans.format_of(metric);
+        let (units, remaining) = (of.counted(units.get()), of.amount(*remaining));
         say(match view.added {
             true => format!("granted {} {units} of {metric} as {id}", view.subject),
             false => format!("grant {id} of {units} of {metric} was added before, {remaining} are left"),
@@ -145,7 +145,7 @@ async fn list(args: GrantListArgs, context: &CliContext) -> anyhow::Result<()> {
     let read = crate::views::grants::read(partition, &plans, &args.subject).await;
     let listed = redis.explained(format_args!("read the grants of {}", args.subject), read)?;
     let table = Table::new(&HEADING).may_shrink(MAY_SHRINK);
-    print_list(&args.format, &listed.grants, table, "no grants", row)
+    print_list(&args.format, &listed.grants, table, "no grants", |grant| row(grant, &plans))
 }
 
 async fn revoke(args: GrantRevokeArgs, context: &CliContext) -> anyhow::Result<()> {
@@ -155,8 +155,10 @@ async fn revoke(args: GrantRevokeArgs, context: &CliContext) -> anyhow::Result<(
     let revoked = revoked.map_err(|error| explained(&redis, error))?;
     redis.record("revokeGrant", Some(&subject), grant.as_str(), 1).await;
     output::print(&format, &revoked, |_| {
-        let GrantView { id, units, spent, status, .. } = &revoked;
-        say(format_args!("grant {id} is {status}: {spent} of {} are spent", pluralize(units.get(), "unit", "units")));
+        let GrantView { id, metric, units, spent, status, .. } = &revoked;
+        let of = plans.format_of(metric);
+        let (units, spent) = (of.counted(units.get()), of.amount(*spent));
+        say(format_args!("grant {id} is {status}: {spent} of {units} are spent"));
         Ok(())
     })
 }
@@ -166,18 +168,19 @@ async fn connected(context: &CliContext) -> anyhow::Result<(CliConnection, Plans
     Ok((connect::redis(&config).await?, config.plans()?))
 }
 
-fn row(grant: &GrantView) -> Vec<String> {
+fn row(grant: &GrantView, plans: &Plans) -> Vec<String> {
     let GrantView { id, metric, period, status, units, spent, remaining, expires_at, note, .. } = grant;
     let note = note.as_deref().map(|note| printable(note).to_string());
     let expires_at = expires_at.map(|Rfc3339(at)| at);
+    let of = plans.format_of(metric);
     vec![
         id.to_string(),
         metric.to_string(),
         period.to_string(),
         status.to_string(),
-        units.to_string(),
-        spent.to_string(),
-        remaining.to_string(),
+        of.amount(units.get()),
+        of.amount(*spent),
+        of.amount(*remaining),
         or_dash(expires_at),
         or_dash(note),
     ]

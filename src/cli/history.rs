@@ -9,7 +9,7 @@ use super::subject_settings;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{Day, Metric, Subject};
-use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
+use crate::views::history::{self, DayRange, DayUsageView, HistoryRequest, HistoryView, MetricHistoryView};
 
 #[derive(Debug, Args)]
 #[command(
@@ -50,7 +50,7 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let (late_max, days) = (config.stream.late_max, config.history.days);
     let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
     let partition = redis.partitions.partition_of(&request.subject);
-    let history = redis.explained(what, history::read(partition, request).await)?;
+    let history = redis.explained(what, history::read(partition, &plans, request).await)?;
     let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
     if config.history.days == 0 {
         say("note: history.days is 0: only days whose counters are still there are known");
@@ -61,12 +61,11 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
 const HEADING: [&str; 4] = ["METRIC", "DAY", "USED", "STATE"];
 
 fn print(history: &HistoryView, output: &mut Output) -> anyhow::Result<()> {
-    let row = |metric: &Metric, day: &history::DayUsageView| {
+    let row = |of: &MetricHistoryView, day: &DayUsageView| {
         let state = if day.open { "open" } else { "closed" };
-        vec![metric.to_string(), day.day.to_string(), day.used.to_string(), state.to_owned()]
+        vec![of.metric.to_string(), day.day.to_string(), of.format.amount(day.used), state.to_owned()]
     };
-    let rows: Vec<Vec<String>> =
-        history.metrics.iter().flat_map(|of| of.days.iter().map(|day| row(&of.metric, day))).collect();
+    let rows: Vec<Vec<String>> = history.metrics.iter().flat_map(|of| of.days.iter().map(|day| row(of, day))).collect();
     if rows.is_empty() {
         say_empty("nothing was used on these days, or it is no longer kept");
         return Ok(());

@@ -5,11 +5,13 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::context::CliContext;
 use crate::channels::sample::SAMPLE_AT;
-use crate::channels::{PreviewRequest, REGISTRY, Sample};
+use crate::channels::{Labels, PreviewRequest, REGISTRY, Sample};
 use crate::contacts::MessageFormat;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
-use crate::types::{Alert, BillingDay, BillingMonth, BillingStart, Locale, Metric, Subject, Threshold, WindowLimit};
+use crate::types::{
+    Alert, BillingDay, BillingMonth, BillingStart, DisplayName, Locale, Metric, Subject, Threshold, WindowLimit,
+};
 
 #[derive(Debug, Args)]
 #[command(
@@ -39,6 +41,9 @@ pub struct PreviewArgs {
     /// The sample's subject
     #[arg(long, default_value = "alice")]
     pub subject: Subject,
+    /// The display name of the sample's subject
+    #[arg(long)]
+    pub name: Option<DisplayName>,
     /// The sample's metric
     #[arg(long, default_value = "requests")]
     pub metric: Metric,
@@ -79,8 +84,10 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
     let format = args.format.clone().unwrap_or_default();
     let meant = part_of(&args)?;
     let locale = args.locale.clone();
-    let alert = sample(args)?;
-    let request = PreviewRequest { alert: &alert, format: &format, locale: locale.as_ref() };
+    let name = args.name.clone();
+    let alert = Alert { plan: config.default_plan.clone(), ..sample(args)? };
+    let labels = &Labels::new(&config.plans()?, &alert, name);
+    let request = PreviewRequest { alert: &alert, labels, format: &format, locale: locale.as_ref() };
     let previews = config.preview(request)?;
     let text = previews.into_iter().find(|preview| preview.part.name == meant).expect("every part is rendered").text;
     let mut output = Output::stdout();
@@ -111,6 +118,7 @@ fn sample(args: PreviewArgs) -> anyhow::Result<Alert> {
         format: _,
         locale: _,
         subject,
+        name: _,
         metric,
         threshold,
         limit,

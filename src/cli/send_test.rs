@@ -9,7 +9,7 @@ use super::context::CliContext;
 use super::subject_settings;
 use crate::actions::contact_spec::{self, ContactColumns, GeneratedSecret};
 use crate::actions::test_message::{ChooseError, choose, sample, start_cooldown, warnings};
-use crate::channels::Sample;
+use crate::channels::{Labels, Sample};
 use crate::config::Config;
 use crate::contacts::merge::ContactSpec;
 use crate::contacts::resolver::ResolvedContacts;
@@ -81,7 +81,8 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         let hint = "an alert would be sent in the standard form: name another format, or add the template and restart the daemon";
         return Err(hint::failed(format_args!("contact {}: {fault}", contact.id), hint));
     }
-    let outcome = channels.send_test(&contact, &sample, now).await;
+    let labels = Labels::of_sample(&config.plans()?, &sample);
+    let outcome = channels.send_test(&contact, &sample, &labels, now).await;
     channels.close().await;
     let shown = TestMessageView::new(&contact, &outcome, secret.as_ref());
     output::print(&args.format, &shown, |output| output.pairs(&shown.pairs(&contact)))?;

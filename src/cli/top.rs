@@ -7,7 +7,7 @@ use super::context::CliContext;
 use crate::ledger::batch::MetricPeriod;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
-use crate::types::{Metric, Period, Subject, Window};
+use crate::types::{Metric, MetricFormat, Period, Subject, Window};
 use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
 
 #[derive(Debug, Args)]
@@ -66,20 +66,20 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
             say_empty("nobody used that metric in that period");
             return Ok(());
         }
-        let rows: Vec<Vec<String>> = ranked.subjects.iter().map(row).collect();
+        let rows: Vec<Vec<String>> = ranked.subjects.iter().map(|subject| row(subject, &ranked.format)).collect();
         output.rows(&mut Table::new(&HEADING).may_shrink(&["SUBJECT"]), &rows)
     })
 }
 
 const HEADING: [&str; 5] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT"];
 
-fn row(ranked: &RankedSubjectView) -> Vec<String> {
+fn row(ranked: &RankedSubjectView, format: &MetricFormat) -> Vec<String> {
     let percent = ranked.used_percent.map(|percent| format!("{percent:.1}%"));
     vec![
         ranked.subject.to_string(),
         ranked.plan.clone(),
-        ranked.used.to_string(),
-        or_dash(ranked.limit),
+        format.amount(ranked.used),
+        or_dash(ranked.limit.map(|limit| format.amount(limit))),
         or_dash(percent),
     ]
 }

@@ -10,7 +10,7 @@ use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded,
 use crate::types::{Day, Metric, Subject, UnixMs, Window};
 use crate::views::UsageView;
 use crate::views::children::{self, ChildView, ChildrenRequest, ChildrenView};
-use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
+use crate::views::usage::{self, LimitSource, MetricUsageView, UsageRequest, WindowUsageView};
 
 #[derive(Debug, Args)]
 #[command(
@@ -57,21 +57,21 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     if children {
         let (metric, window) = (metric.unwrap_or_default(), window.unwrap_or(Window::Day));
         let request = ChildrenRequest { subject, settings, metric, window, now };
-        let view = redis.explained(what, children::read(partition, request).await)?.with_context(no_period)?;
+        let view = redis.explained(what, children::read(partition, &plans, request).await)?.with_context(no_period)?;
         return output::print(&format, &view, |output| print_children(&view, output));
     }
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
-    let usage = redis.explained(what, usage::read(partition, request).await)?.with_context(no_period)?;
+    let usage = redis.explained(what, usage::read(partition, &plans, request).await)?.with_context(no_period)?;
     output::print(&format, &usage, |output| print(&usage, now, output))
 }
 
 fn print_children(view: &ChildrenView, output: &mut Output) -> anyhow::Result<()> {
-    let ChildrenView { subject, metric, period, used, children, .. } = view;
+    let ChildrenView { subject, metric, format, period, used, children, .. } = view;
     output.pairs(&[
         ("subject", subject.to_string()),
         ("metric", metric.to_string()),
         ("period", period.to_string()),
-        ("used", or_dash(*used)),
+        ("used", or_dash(used.map(|used| format.amount(used)))),
     ])?;
     if children.is_empty() {
         say(format_args!("no level below {subject} used that metric in that period"));
@@ -80,7 +80,7 @@ fn print_children(view: &ChildrenView, output: &mut Output) -> anyhow::Result<()
     output.line("")?;
     let row = |child: &ChildView| {
         let share = or_dash(child.percent.map(|percent| format!("{percent:.1}%")));
-        vec![child.subject.to_string(), child.used.to_string(), share]
+        vec![child.subject.to_string(), format.amount(child.used), share]
     };
     let rows: Vec<Vec<String>> = children.iter().map(row).collect();
     output.rows(&mut Table::new(&["SUBJECT", "USED", "SHARE"]).may_shrink(&["SUBJECT"]), &rows)
@@ -89,19 +89,17 @@ fn print_children(view: &ChildrenView, output: &mut Output) -> anyhow::Result<()
 const HEADING: [&str; 8] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "RESETS", "ALERTS"];
 
 fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<()> {
-    output.pairs(&[
-        ("subject", usage.subject.to_string()),
-        ("plan", usage.plan.clone()),
-        ("timezone", usage.timezone.to_owned()),
-    ])?;
+    let name = usage.name.as_ref().map(|name| ("name", name.to_string()));
+    let subject = [("subject", usage.subject.to_string())].into_iter().chain(name);
+    let pairs = subject.chain([("plan", usage.plan.clone()), ("timezone", usage.timezone.to_owned())]);
+    output.pairs(&pairs.collect::<Vec<_>>())?;
     if usage.metrics.is_empty() {
         say(format_args!("{} has no limit and used nothing", usage.subject));
         return Ok(());
     }
     output.line("")?;
     let windows = || usage.metrics.iter().flat_map(|metric| metric.windows.iter().map(move |window| (metric, window)));
-    let rows: Vec<Vec<String>> =
-        windows().map(|(metric, window)| row(metric.metric.to_string(), window, now)).collect();
+    let rows: Vec<Vec<String>> = windows().map(|(metric, window)| row(metric, window, now)).collect();
     output.rows(&mut Table::new(&HEADING).may_shrink(&["METRIC"]), &rows)?;
     if windows().any(|(_, window)| window.used.is_none()) {
         say("note: counts that are no longer kept are shown as -: what was used is unknown");
@@ -113,18 +111,18 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
     Ok(())
 }
 
-fn row(metric: String, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
+fn row(MetricUsageView { metric, format, .. }: &MetricUsageView, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
     let resets = window.resets_at.map(|end| match end.0 <= now {
         true => "over".to_owned(),
         false => format!("in {}", rounded(end.0.since(now))),
     });
     let alerts: Vec<String> = window.alerts.iter().map(|alert| alert.threshold.label()).collect();
     vec![
-        metric,
+        metric.to_string(),
         window.window.to_string(),
         window.period.to_string(),
-        or_dash(window.used),
-        or_dash(window.limit),
+        or_dash(window.used.map(|used| format.amount(used))),
+        or_dash(window.limit.map(|limit| format.amount(limit))),
         or_dash(window.used_percent.map(|percent| format!("{percent:.1}%"))),
         or_dash(resets),
         or_dash(Some(alerts.join(" ")).filter(|text| !text.is_empty())),

@@ -116,8 +116,8 @@ fn row(alert: &WhatIfAlertView) -> Vec<String> {
         alert.metric.to_string(),
         alert.period.to_string(),
         alert.threshold.to_string(),
-        alert.used.to_string(),
-        alert.limit.to_string(),
+        alert.format.amount(alert.used),
+        alert.format.amount(alert.limit),
         alert.to.join(" "),
     ]
 }

@@ -34,6 +34,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["events", "types", "*", "metrics", "*"],
         r#"a path into the data of up to 8 names, such as "data.usage.prompt_tokens", or a whole number, 1 to 9007199254740991"#,
     ),
+    (&["history", "alerts_days"], "a whole number of days, 1 to 1830"),
     (&["history", "days"], "a whole number of days, 0 to 1000; 0 for no history"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
     (&["subjects", "contacts_max"], "a whole number, 1 to 1000"),
@@ -63,6 +64,19 @@ const ALLOWED: &[(&[&str], &str)] = &[
         "a whole percentage, 1 to 1000, \"used:N\" or \"remaining:N\" with N units, each once",
     ),
     (&["plans", "*", "grant_notice"], "a number and a unit, such as \"7d\""),
+    (
+        &["plans", "*", "upgrade_url"],
+        r#"an https or http URL, such as "https://example.com/upgrade?customer={{ subject }}&metric={{ metric }}""#,
+    ),
+    (
+        &["plans", "*", "usage_url"],
+        r#"an https or http URL, such as "https://example.com/usage/{{ subject }}#{{ metric }}""#,
+    ),
+    (&["metrics"], r#"a table for each metric: [metrics."tokens.in"] with name, unit and scale"#),
+    (&["metrics", "*"], r#"name = "API spend", unit = "USD" and scale = 6; each may be left out"#),
+    (&["metrics", "*", "name"], "1 to 128 visible characters on one line, without spaces at the ends"),
+    (&["metrics", "*", "unit"], r#"1 to 16 visible characters without spaces at the ends, such as "USD" or "GB""#),
+    (&["metrics", "*", "scale"], "a whole number of decimals, 0 to 15"),
     (&["plans", "*", "refuse_at"], r#"a whole percentage, 100 to 1000, or "never""#),
     (
         &["plans", "*", "rate"],
@@ -147,7 +161,10 @@ fn has_contacts(section: &str) -> bool {
 /// Allowed form of a contact, with its filters.
 fn contact_in(section: &str) -> String {
     let more = if section == OPERATOR { ", plans = [\"free\"], notices = true or false" } else { "" };
-    format!("{}; with thresholds = [80, 100], metrics = [\"requests\"]{more} unless it receives all alerts", contact())
+    format!(
+        "{}; with thresholds = [80, 100], metrics = [\"requests\"], windows = [\"day\"], quiet = \"22:00-07:00\", quiet_all = true{more} unless it receives all alerts",
+        contact()
+    )
 }
 
 fn contact_list() -> String {

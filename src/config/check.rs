@@ -15,10 +15,12 @@ use crate::api::config::TokenConfig;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::console::config::{self as console, ConsoleConfig};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
+use crate::outbox::alert_log::ALERTS_DAYS_MAX;
 use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
 use crate::subjects::record::parse_timezone;
 use crate::types::duration::HumanDuration;
+use crate::types::metric_format::{SCALE_MAX, UNIT_CHARS_MAX};
 use crate::types::subject::LEVELS_MAX;
 use crate::types::threshold::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
@@ -83,9 +85,20 @@ struct Violations(Option<Violation>);
 /// The first broken relation.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut violations = Violations::default();
-    for part in
-        [redis, stream, events, subjects, plans, fallback, operator, retry, channel_sections, verification, rest]
-    {
+    for part in [
+        redis,
+        stream,
+        events,
+        subjects,
+        plans,
+        metrics,
+        fallback,
+        operator,
+        retry,
+        channel_sections,
+        verification,
+        rest,
+    ] {
         part(config, &mut violations);
     }
     let Some(Violation { path, other, problem }) = violations.0 else { return Ok(()) };
@@ -237,6 +250,15 @@ fn plans(config: &Config, violations: &mut Violations) {
     );
 }
 
+fn metrics(config: &Config, violations: &mut Violations) {
+    for (metric, format) in &config.metrics {
+        let path = |key| ["metrics", metric.as_str(), key];
+        violations.require_in(0..=SCALE_MAX, &format.scale, &path("scale"));
+        let chars = format.unit.as_ref().map_or(0, |unit| unit.as_str().chars().count());
+        violations.require(chars <= UNIT_CHARS_MAX, &path("unit"), format_args!("has {chars} characters"));
+    }
+}
+
 fn no_such_plan(config: &Config, plan: &str) -> String {
     let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
     format!("there is no plan {plan:?}, only {}", known.join(", "))
@@ -320,6 +342,9 @@ fn verification(config: &Config, violations: &mut Violations) {
 }
 
 fn rest(config: &Config, violations: &mut Violations) {
+    let alerts_days = config.history.alerts_days;
+    let bounds = format!("{alerts_days} days are not between 1 and {ALERTS_DAYS_MAX}");
+    violations.require((1..=ALERTS_DAYS_MAX).contains(&alerts_days), &["history", "alerts_days"], bounds);
     let many = format!("{} days are more than {HISTORY_DAYS_MAX}", config.history.days);
     violations.require(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
     violations.require(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");

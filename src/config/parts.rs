@@ -31,7 +31,7 @@ impl Config {
 
     /// The plans with their limits and limiters.
     pub fn plans(&self) -> Result<Plans, PlansError> {
-        let plans = Plans::new(&self.plans, &self.default_plan)?;
+        let plans = Plans::new(&self.plans, &self.default_plan)?.with_formats(&self.metrics);
         plans.by_level(self.subjects.separator, &self.subjects.default_plans)
     }
 

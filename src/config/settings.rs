@@ -20,7 +20,7 @@ use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
 use crate::redis_client::RedisConfig;
 use crate::redis_client::endpoint::UrlSource;
 use crate::subjects::config::{PlanConfig, SubjectsConfig};
-use crate::types::duration;
+use crate::types::{Metric, MetricFormat, duration};
 use crate::verification::VerificationConfig;
 
 use super::place::Places;
@@ -44,6 +44,8 @@ pub struct Config {
     pub subjects: SubjectsConfig,
     /// `[plans.*]`.
     pub plans: BTreeMap<String, PlanConfig>,
+    /// `[metrics.*]`: how people read their counts.
+    pub metrics: BTreeMap<Metric, MetricFormat>,
     /// `[alerts]`.
     pub alerts: AlertsConfig,
     /// `[fallback]`.
@@ -78,7 +80,7 @@ pub struct Config {
 }
 
 /// The settings that can change while the daemon runs.
-const OF_PLANS: [&str; 2] = ["default_plan", "plans"];
+const OF_PLANS: [&str; 3] = ["default_plan", "plans", "metrics"];
 const RELOADED: [&str; 5] = ["events.types", "http.token", "http.token_file", "http.tokens", "subjects.default_plans"];
 
 impl Config {

@@ -16,8 +16,8 @@ use super::options::{ContactOptions, ExtraHeaders};
 use crate::types::text::MASK;
 use crate::types::timestamp::TimestampError;
 use crate::types::{
-    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Secret,
-    Threshold,
+    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, QuietTime,
+    Secret, Threshold, Window,
 };
 
 /// The field for an address that is a URL. Other addresses are in `address`.
@@ -125,6 +125,15 @@ struct ContactJson {
     /// The metrics whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metrics: Option<Vec<Metric>>,
+    /// The windows whose alerts it gets; absent for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    windows: Option<Vec<Window>>,
+    /// When its notifications wait, in the zone of their subject: `22:00-07:00`; absent if they never do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quiet: Option<QuietTime>,
+    /// Whether alerts of a used up limit wait too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    quiet_all: bool,
     /// Whether it also gets the alerts of all levels below its subject.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     subtree: bool,
@@ -186,8 +195,9 @@ impl TryFrom<ContactJson> for Contact {
         let until = json.muted_until.map(|text| text.parse().map_err(|_| ContactError::MutedUntil)).transpose()?;
         contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
         contact.verified = json.verified;
-        let filter = ContactFilter::new(json.thresholds, json.metrics)?;
-        contact.filter = ContactFilter { subtree: json.subtree, ..filter };
+        let filter = ContactFilter::new(json.thresholds, json.metrics, json.windows)?;
+        let (quiet, quiet_all, subtree) = (json.quiet, json.quiet_all, json.subtree);
+        contact.filter = ContactFilter { quiet, quiet_all, subtree, ..filter };
         contact.disabled = json.disabled;
         Ok(contact)
     }
@@ -217,7 +227,7 @@ impl From<Contact> for ContactJson {
         let (address, url) = if is_url { (None, address) } else { (address, None) };
         let ContactOptions { secret, format, headers } = contact.options().cloned().unwrap_or_default();
         let Contact { id, mute, verified, filter, disabled, .. } = contact;
-        let ContactFilter { thresholds, metrics, subtree } = filter;
+        let ContactFilter { thresholds, metrics, windows, quiet, quiet_all, subtree } = filter;
         Self {
             id: Some(id.as_str().to_owned()),
             channel: channel.as_str().to_owned(),
@@ -232,6 +242,9 @@ impl From<Contact> for ContactJson {
             verified,
             thresholds: named(thresholds),
             metrics: named(metrics),
+            windows: named(windows),
+            quiet,
+            quiet_all,
             subtree,
             disabled,
         }

@@ -16,6 +16,7 @@ pub mod resolver;
 pub mod select;
 pub mod state;
 pub mod store;
+pub mod text_settings;
 mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};

@@ -12,12 +12,13 @@ use redis::{Cmd, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use super::edit::CONTACTS_BOUND;
+use super::text_settings::{locale_of, name_of};
 use crate::contacts::{Contact, OperatorContact};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::subjects::mutes::mute_field;
-use crate::subjects::record::{LOCALE, SubjectField, parse_locale};
+use crate::subjects::record::{LOCALE, NAME, SubjectField};
 use crate::subjects::{StoredLevels, SubjectMutes};
-use crate::types::{ContactId, Keys, Locale, Metric, QuotaNotification, Subject, UnixMs, meters};
+use crate::types::{ContactId, DisplayName, Keys, Locale, Metric, QuotaNotification, Subject, UnixMs, meters};
 
 /// Reads contacts of subjects; holds the fallback contacts.
 #[derive(Debug, Clone)]
@@ -44,6 +45,8 @@ pub struct ResolvedContacts {
     pub unreadable: Vec<UnreadableContact>,
     /// The contacts of the operator.
     pub operator: Arc<[OperatorContact]>,
+    /// The display name of the subject.
+    pub subject_name: Option<DisplayName>,
 }
 
 /// The source of a subject's readable contacts.
@@ -136,7 +139,7 @@ impl ContactResolver {
     pub fn read_contacts(&self, stored: &StoredLevels) -> ResolvedContacts {
         let level = |(subject, fields): (&Subject, &[SubjectField])| {
             let value = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, v)| v.clone());
-            self.read_level(subject, vec![value(CONTACTS), value(LOCALE)])
+            self.read_level(subject, vec![value(CONTACTS), value(LOCALE), value(NAME)])
         };
         self.of_levels(stored.iter().map(level).collect())
     }
@@ -166,8 +169,8 @@ impl ContactResolver {
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
         let own = stored.as_ref().ok().and_then(|levels| levels.first()?.as_ref().ok());
-        // Behind contacts and locale.
-        let muted: Vec<Option<Vec<u8>>> = own.into_iter().flatten().skip(2).cloned().collect();
+        // Behind contacts, locale and name.
+        let muted: Vec<Option<Vec<u8>>> = own.into_iter().flatten().skip(3).cloned().collect();
         let (subject, fields) = (notification.subject(), mute_fields(notification.metric()));
         let muted = fields.into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
@@ -198,12 +201,13 @@ impl ContactResolver {
         subjects.iter().zip(&commands).map(resolve).collect()
     }
 
-    /// The queries for the contacts and the locale of a subject, with these fields of its own, and of each level above.
+    /// The queries for the contacts, locale and name of a subject, with these fields of its own, and of each level
+    /// above.
     fn commands(&self, subject: &Subject, own_fields: &[String]) -> Vec<Cmd> {
         let mut commands = Vec::with_capacity(1);
         for (at, level) in std::iter::once(subject).chain(&self.keys.separator().ancestors(subject)).enumerate() {
             let mut command = redis::cmd("HMGET");
-            command.arg(self.keys.subject(level)).arg(CONTACTS).arg(LOCALE);
+            command.arg(self.keys.subject(level)).arg(CONTACTS).arg(LOCALE).arg(NAME);
             commands.push(if at == 0 { command.arg(own_fields).to_owned() } else { command });
         }
         commands
@@ -223,7 +227,7 @@ impl ContactResolver {
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let contacts = ResolvedContacts::broken("the subject's key is not a hash");
                 contacts.warn(level);
-                Ok(LevelContacts { subject: level.clone(), contacts, locale: None })
+                Ok(LevelContacts { subject: level.clone(), contacts, locale: None, name: None })
             }
             Err(source) => Err(failed(source)),
         };
@@ -232,10 +236,11 @@ impl ContactResolver {
 
     fn read_level(&self, subject: &Subject, values: LevelReply) -> LevelContacts {
         let mut values = values.into_iter();
-        let (contacts, locale) = (values.next().flatten(), values.next().flatten());
+        let [contacts, locale, name] = [(); 3].map(|()| values.next().flatten());
         let contacts = self.parse(contacts);
         contacts.warn(subject);
-        LevelContacts { subject: subject.clone(), contacts, locale: locale_of(subject, locale) }
+        let (locale, name) = (locale_of(subject, locale), name_of(subject, name));
+        LevelContacts { subject: subject.clone(), contacts, locale, name }
     }
 
     /// Interprets a stored field. Pure.
@@ -248,6 +253,7 @@ impl ContactResolver {
 
     /// The contacts that the first of these levels has, from it to the top: with those that it inherits. Pure.
     fn of_levels(&self, mut levels: Vec<LevelContacts>) -> ResolvedContacts {
+        let subject_name = levels.first_mut().and_then(|own| own.name.take());
         let mut locale = None;
         for level in levels.iter_mut().rev() {
             locale = level.locale.take().or(locale);
@@ -279,7 +285,7 @@ impl ContactResolver {
             all.source = ContactsSource::Fallback;
             all.readable.clone_from(&self.fallback);
         }
-        ResolvedContacts { operator: Arc::clone(&self.operator), ..all }
+        ResolvedContacts { operator: Arc::clone(&self.operator), subject_name, ..all }
     }
 }
 
@@ -288,6 +294,7 @@ struct LevelContacts {
     subject: Subject,
     contacts: ResolvedContacts,
     locale: Option<Locale>,
+    name: Option<DisplayName>,
 }
 
 /// Sends the queries for one or more subjects at once.
@@ -300,8 +307,8 @@ async fn query_levels(client: &RedisClient, commands: &[Cmd]) -> RedisResult<Sto
     client.pipe(&pipeline).await
 }
 
-/// The values of the fields of a level that decide who gets an alert: contacts, locale, and of the subject itself its
-/// mutes.
+/// The values of the fields of a level that decide who gets an alert: contacts, locale, name, and of the subject itself
+/// its mutes.
 pub type LevelReply = Vec<Option<Vec<u8>>>;
 
 /// The replies for a subject and the levels above it, in this order.
@@ -310,28 +317,6 @@ pub type StoredRecipients = Vec<RedisResult<LevelReply>>;
 /// The fields of the mutes that apply to a notification about this metric: that of its subject, and that of the metric.
 fn mute_fields(metric: &Metric) -> [String; 2] {
     [mute_field(None), mute_field(Some(metric))]
-}
-
-/// The language of messages to a subject: its own, or that of the nearest level above that has one; `None` for the
-/// default one.
-pub async fn read_locale(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Option<Locale>> {
-    let mut levels = vec![subject.clone()];
-    levels.extend(keys.separator().ancestors(subject));
-    let mut pipeline = redis::pipe();
-    for level in &levels {
-        pipeline.cmd("HGET").arg(keys.subject(level)).arg(LOCALE);
-    }
-    let stored: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await?;
-    Ok(levels.iter().zip(stored).find_map(|(level, stored)| locale_of(level, stored)))
-}
-
-/// A locale that can't be read must not cost anybody an alert: the default one is used.
-fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
-    let unreadable = |why: &String| {
-        metrics::counter!(meters::SUBJECTS_UNREADABLE).increment(1);
-        tracing::warn!(%subject, why, "locale is unreadable, the default one is used");
-    };
-    parse_locale(&stored?).inspect_err(unreadable).ok()
 }
 
 impl ResolvedContacts {
@@ -412,7 +397,7 @@ mod tests {
     fn level(resolver: &ContactResolver, name: &str, field: &str, locale: Option<&str>) -> LevelContacts {
         let contacts = resolver.parse(Some(field.as_bytes().to_vec()));
         let locale = locale.map(|locale| Locale::parse(locale).expect("legal"));
-        LevelContacts { subject: name.parse().expect("legal"), contacts, locale }
+        LevelContacts { subject: name.parse().expect("legal"), contacts, locale, name: None }
     }
 
     fn addresses(contacts: &ResolvedContacts) -> Vec<&str> {

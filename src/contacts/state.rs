@@ -6,12 +6,19 @@ use std::str::FromStr;
 use super::array::{ContactArray, StoredContact};
 use super::contact::Contact;
 use crate::types::contact_filter::ALL;
-use crate::types::{ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Threshold};
+use crate::types::{
+    ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, QuietTime, QuietTimeError, Threshold, Window,
+};
 
 const DISABLED: &str = "disabled";
 const THRESHOLDS: &str = "thresholds";
 const METRICS: &str = "metrics";
+const WINDOWS: &str = "windows";
+const QUIET: &str = "quiet";
+const QUIET_ALL: &str = "quiet_all";
 const SUBTREE: &str = "subtree";
+/// The text that removes the quiet time.
+const NONE: &str = "none";
 
 /// A change to the filter of a contact. `None` leaves a part as it is; an empty list means all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,35 +27,73 @@ pub struct FilterChange {
     pub thresholds: Option<Vec<Threshold>>,
     /// The metrics.
     pub metrics: Option<Vec<Metric>>,
+    /// The windows.
+    pub windows: Option<Vec<Window>>,
+    /// The quiet time; `Some(None)` removes it.
+    pub quiet: Option<Option<QuietTime>>,
+    /// Whether alerts of a used up limit wait too.
+    pub quiet_all: Option<bool>,
     /// Whether it also gets the alerts of all levels below.
     pub subtree: Option<bool>,
 }
 
+/// A change as an option or a cell writes it; `None` for what is not named.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct FilterText<'a> {
+    pub thresholds: Option<&'a str>,
+    pub metrics: Option<&'a str>,
+    pub windows: Option<&'a str>,
+    pub quiet: Option<&'a str>,
+    pub quiet_all: Option<&'a str>,
+    pub subtree: Option<&'a str>,
+}
+
 impl FilterChange {
-    /// Reads thresholds and metrics, each separated by commas, or `all`; and `true` or `false`.
+    /// Reads thresholds, metrics and windows, each separated by commas, or `all`; a quiet time, or `none`; and `true`
+    /// or `false`.
     ///
     /// # Errors
     ///
-    /// A value is not a threshold or a metric, occurs twice, or is combined with `all`; or is neither true nor false.
-    pub fn parse(thresholds: Option<&str>, metrics: Option<&str>, subtree: Option<&str>) -> Result<Self, String> {
-        let (thresholds, metrics) = (parse_list("threshold", thresholds)?, parse_list("metric", metrics)?);
+    /// A value is not a threshold, metric, window or quiet time, occurs twice, or is combined with `all`; or is neither
+    /// true nor false.
+    pub fn parse(text: FilterText<'_>) -> Result<Self, String> {
+        let (thresholds, metrics) = (parse_list("threshold", text.thresholds)?, parse_list("metric", text.metrics)?);
+        let windows = parse_list("window", text.windows)?;
         // An empty list is `all` here.
         let filter = ContactFilter::new(
             thresholds.clone().filter(|list| !list.is_empty()),
             metrics.clone().filter(|list| !list.is_empty()),
+            windows.clone().filter(|list| !list.is_empty()),
         );
         let filter = filter.map_err(|error: ContactFilterError| error.to_string())?;
-        let of_subtree = |text: &str| text.parse().map_err(|_| format!("subtree {text:?} is neither true nor false"));
-        let (thresholds, metrics) = (thresholds.map(|_| filter.thresholds), metrics.map(|_| filter.metrics));
-        Ok(Self { thresholds, metrics, subtree: subtree.map(of_subtree).transpose()? })
+        let flag = |name: &str, text: Option<&str>| {
+            let read = |text: &str| text.parse().map_err(|_| format!("{name} {text:?} is neither true nor false"));
+            text.map(read).transpose()
+        };
+        let quiet = |text: &str| match text {
+            NONE => Ok(None),
+            text => text.parse().map(Some).map_err(|error: QuietTimeError| format!("quiet: {error}")),
+        };
+        Ok(Self {
+            thresholds: thresholds.map(|_| filter.thresholds),
+            metrics: metrics.map(|_| filter.metrics),
+            windows: windows.map(|_| filter.windows),
+            quiet: text.quiet.map(quiet).transpose()?,
+            quiet_all: flag(QUIET_ALL, text.quiet_all)?,
+            subtree: flag(SUBTREE, text.subtree)?,
+        })
     }
 
     /// The filter of a new contact.
     pub fn of_new(&self) -> ContactFilter {
-        let Self { thresholds, metrics, subtree } = self.clone();
+        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree } = self.clone();
         ContactFilter {
             thresholds: thresholds.unwrap_or_default(),
             metrics: metrics.unwrap_or_default(),
+            windows: windows.unwrap_or_default(),
+            quiet: quiet.flatten(),
+            quiet_all: quiet_all.unwrap_or_default(),
             subtree: subtree.unwrap_or_default(),
         }
     }
@@ -102,12 +147,21 @@ impl ContactArray {
     }
 
     pub(super) fn change_filter(&mut self, position: usize, change: &FilterChange) {
-        let FilterChange { thresholds, metrics, subtree } = change;
+        let FilterChange { thresholds, metrics, windows, quiet, quiet_all, subtree } = change;
         if let Some(list) = thresholds {
             self.set(position, THRESHOLDS, (!list.is_empty()).then_some(list));
         }
         if let Some(list) = metrics {
             self.set(position, METRICS, (!list.is_empty()).then_some(list));
+        }
+        if let Some(list) = windows {
+            self.set(position, WINDOWS, (!list.is_empty()).then_some(list));
+        }
+        if let Some(quiet) = quiet {
+            self.set(position, QUIET, quiet.as_ref());
+        }
+        if let Some(quiet_all) = quiet_all {
+            self.set(position, QUIET_ALL, quiet_all.then_some(true));
         }
         if let Some(subtree) = subtree {
             self.set(position, SUBTREE, subtree.then_some(true));
@@ -156,7 +210,7 @@ mod tests {
         let change = |thresholds: Option<&[&str]>, metrics: Option<&[&str]>| FilterChange {
             thresholds: thresholds.map(|list| list.iter().map(|one| one.parse().expect("legal")).collect()),
             metrics: metrics.map(|list| list.iter().map(|metric| metric.parse().expect("legal")).collect()),
-            subtree: None,
+            ..FilterChange::default()
         };
         stored.set_filter(&id, &change(Some(&["used:100"]), Some(&["tokens"])));
         stored.set_filter(&id, &change(Some(&[]), None));

@@ -435,6 +435,7 @@ mod tests {
             refuse_at: RefuseAt::default(),
             grant_notice: None,
             rate: RateConfig::default(),
+            ..PlanConfig::default()
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let mut held = held(&plans);

@@ -6,6 +6,7 @@ use tracing::field::display;
 use super::fan_out::{FanOutResult, SourceDisposition};
 use super::lease::LeasedDelivery;
 use super::settle::Settlement;
+use crate::contacts::Contact;
 use crate::types::{Channel, DeliveryState, Notification, ONCE_A_MINUTE, QuotaNotification, UnixMs, meters};
 
 /// The result of a fan-out: one event per delivery, and the metric.
@@ -48,7 +49,13 @@ pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
 }
 
 /// One log event per outcome, and the metrics.
-pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
+pub(super) fn settled(
+    leased: &LeasedDelivery,
+    notification: &Notification,
+    contact: Option<&Contact>,
+    settlement: &Settlement,
+    now: UnixMs,
+) {
     let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
     let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
     let notice = notification.notice_id();
@@ -58,7 +65,11 @@ pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, sett
     let error = outcome.and_then(|outcome| outcome.error.as_deref()).unwrap_or_default();
     match settlement {
         Settlement::Delivered(outcome) => {
-            let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
+            let raised = notification.happened_at();
+            // Otherwise every morning would look like a slow receiver.
+            let wanted = contact.zip(notification.quota());
+            let wanted = wanted.and_then(|(contact, quota)| contact.filter.quiet_until(quota, raised));
+            let seconds = (now.0 - wanted.unwrap_or(raised).0).max(0) as f64 / 1000.0;
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
             // JSON would show a u128 as text.
             let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);

@@ -172,6 +172,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             delivery: &leased.id,
             notification,
             contact,
+            subject_name: contacts.and_then(|contacts| contacts.subject_name.as_ref()),
             source: contacts.map_or_else(ContactsSource::default, |contacts| contacts.source),
             more_follows: leased.more_follows,
             attempts: leased.attempts,
@@ -265,7 +266,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             count_ended(leased.channel, settlement.state());
         }
         let Some(notification) = notification else { return };
-        delivery_log::settled(leased, notification, &settlement, now);
+        delivery_log::settled(leased, notification, contact, &settlement, now);
         if let Notification::Verification(request) = notification {
             self.shared.consents.settled(request, &settlement);
         }
@@ -351,7 +352,6 @@ fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Deci
                 Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
                 None => Decision::Attempt(contact, Some(contacts)),
             },
-            // It has waited for a contact until it expired. A delivery that was only woken keeps waiting.
             ContactLookup::NotUsable
                 if leased.channel == Channel::None
                     && contacts.readable.is_empty()

@@ -14,15 +14,21 @@ use super::consent::{ConsentRequestError, ConsentRequests};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
-    AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, ConsentQuestion, Content, Message,
+    AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, ConsentQuestion, Content, Labels, Message,
     definition,
 };
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactsSource;
 use crate::redis_client::backoff::BackoffPolicy;
+use crate::subjects::Plans;
 use crate::types::{
-    Channel, DeliveryId, Notification, Outcome, OutcomeClass, Secret, Subject, UnixMs, VerificationRequest, nonce,
+    Channel, DeliveryId, DisplayName, Notification, Outcome, OutcomeClass, Secret, Subject, UnixMs,
+    VerificationRequest, nonce,
 };
+
+/// How long after the end of a quiet time an alert that would have expired in it is still sent: two hours, as for the
+/// shortest window.
+const AFTER_QUIET_MS: i64 = 2 * 3_600_000;
 
 /// Makes attempts: [`ChannelNotifier`] in the daemon, a fake in tests.
 pub trait Notifier: Send + Sync + 'static {
@@ -42,6 +48,8 @@ pub struct AttemptRequest<'a> {
     pub notification: &'a Notification,
     /// The contact in its current form.
     pub contact: &'a Contact,
+    /// The display name of the subject.
+    pub subject_name: Option<&'a DisplayName>,
     /// The origin of the subject's contacts. Only the subject's own can unsubscribe.
     pub source: ContactsSource,
     /// Whether more is due at the same healthy destination.
@@ -67,13 +75,20 @@ pub struct ChannelNotifier {
     caps: Caps,
     retry: RetryConfig,
     consents: Arc<dyn ConsentRequests>,
+    plans: Plans,
 }
 
 impl ChannelNotifier {
     /// A notifier that sends through `channels` within `caps`. `consents` generates the content of requests for
-    /// consent.
-    pub fn new(channels: Arc<Channels>, caps: Caps, retry: RetryConfig, consents: Arc<dyn ConsentRequests>) -> Self {
-        Self { channels, caps, retry, consents }
+    /// consent, `plans` the links and the names of metrics.
+    pub fn new(
+        channels: Arc<Channels>,
+        caps: Caps,
+        retry: RetryConfig,
+        consents: Arc<dyn ConsentRequests>,
+        plans: Plans,
+    ) -> Self {
+        Self { channels, caps, retry, consents, plans }
     }
 
     /// Why the delivery can't be sent now, if so. Checked last, so that caps count only messages that are about to be
@@ -108,7 +123,10 @@ impl ChannelNotifier {
             _ => None,
         };
         let unsubscribe = link.as_ref().map(Secret::reveal);
-        Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, more_follows, now }).await)
+        let labels = request.notification.quota();
+        let labels = labels.map(|quota| Labels::new(&self.plans, quota, request.subject_name.cloned()));
+        let labels = &labels.unwrap_or_default();
+        Ok(self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await)
     }
 
     /// The link with which a person withdraws consent. If it can't be created, the message is sent without it.
@@ -142,8 +160,9 @@ impl ChannelNotifier {
         };
         let question = ConsentQuestion { id: &id, subject: &asked.subject, proof: &proof };
         let content = Content::Verification(question);
-        let outcome =
-            self.channels.send(Message { delivery, contact, content, unsubscribe: None, more_follows, now }).await;
+        let labels = &Labels::default();
+        let message = Message { delivery, contact, content, labels, unsubscribe: None, more_follows, now };
+        let outcome = self.channels.send(message).await;
         if method == ConsentMethod::Challenge && outcome.class == OutcomeClass::Delivered {
             self.consents.grant(asked).await?;
         }
@@ -186,11 +205,18 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
     if let Some(mute) = request.contact.muted_at(request.now).filter(|_| !is_asked) {
         return Some(Settlement::Muted(format!("the contact is {mute}")));
     }
+    let quota = request.notification.quota();
+    if let Some(end) = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now)) {
+        return Some(Settlement::Released(end.since(request.now)));
+    }
     match request.notification {
         // Only the first attempt: a delivery that was attempted before, or is replayed later, was found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
-            let expired = request.first_attempt > super::expires_at(alert.into());
-            expired.then_some(Settlement::Expired)
+            let expires = super::expires_at(alert.into());
+            // An alert that waited for the end of a quiet time was to be sent then.
+            let quiet_end = request.contact.filter.quiet_until(alert, expires);
+            let expires = quiet_end.map_or(expires, |end| end.plus(AFTER_QUIET_MS));
+            (request.first_attempt > expires).then_some(Settlement::Expired)
         }
         lasting => lasting.valid_until().filter(|until| request.now > *until).map(|_| Settlement::Expired),
     }

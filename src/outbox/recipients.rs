@@ -64,7 +64,7 @@ mod tests {
 
     /// A contact with a filter for these thresholds; without any it gets all.
     fn contact(name: &str, thresholds: &[u16]) -> Contact {
-        let filter = ContactFilter { thresholds: percents(thresholds), metrics: Vec::new(), subtree: false };
+        let filter = ContactFilter { thresholds: percents(thresholds), ..ContactFilter::default() };
         Contact { filter, ..Contact::email(&format!("{name}@b.test")) }
     }
 

@@ -48,8 +48,8 @@ pub enum Settlement {
     ContactDisabled(Outcome),
     /// A cap is exhausted: no attempt took place; due again after this delay.
     Throttled(Duration),
-    /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, and unreadable
-    /// contacts.
+    /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, unreadable
+    /// contacts, and quiet times.
     Released(Duration),
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Limits, Metric, Percent, Separator, Threshold, duration};
+use crate::types::{Limits, Metric, Percent, Separator, Threshold, UrlTemplate, duration};
 
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
@@ -25,6 +25,12 @@ pub struct PlanConfig {
     /// How long before the expiry of a grant its subject is told.
     #[serde(default, with = "duration::optional", skip_serializing_if = "Option::is_none")]
     pub grant_notice: Option<Duration>,
+    /// Where a customer gets more; alerts link to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_url: Option<UrlTemplate>,
+    /// Where a customer sees its usage; alerts link to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_url: Option<UrlTemplate>,
     /// How many units of a metric a subject may use in a short time, for the check API.
     #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
     pub rate: RateConfig,

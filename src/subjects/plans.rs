@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::limiter::Limiter;
 use crate::types::text::hex;
-use crate::types::{Limits, Metric, Separator, Threshold, Window};
+use crate::types::{Limits, Metric, MetricFormat, Separator, Threshold, UrlTemplate, Window};
 use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
@@ -30,6 +30,10 @@ pub struct Plan {
     pub refuse_at: RefuseAt,
     /// How long before the expiry of a grant its subject is told. Counting ignores it.
     pub grant_notice: Option<Duration>,
+    /// Where a customer gets more.
+    pub upgrade_url: Option<UrlTemplate>,
+    /// Where a customer sees its usage.
+    pub usage_url: Option<UrlTemplate>,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }
@@ -49,6 +53,8 @@ struct PlanSet {
     defaults: Vec<Arc<Plan>>,
     no_plan: Arc<Plan>,
     fingerprint: Arc<str>,
+    /// How people read the counts of metrics.
+    formats: BTreeMap<Metric, MetricFormat>,
 }
 
 /// The plans come from an unchecked configuration and are invalid.
@@ -82,8 +88,10 @@ impl Plans {
             thresholds: default.thresholds.clone(),
             refuse_at: default.refuse_at,
             grant_notice: default.grant_notice,
+            upgrade_url: default.upgrade_url.clone(),
+            usage_url: default.usage_url.clone(),
         });
-        let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint };
+        let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint, formats: BTreeMap::new() };
         Ok(Self { set: Arc::new(RwLock::new(set)), separator: Separator::NONE })
     }
 
@@ -106,6 +114,19 @@ impl Plans {
         }
         (self.set, self.separator) = (Arc::new(RwLock::new(set)), separator);
         Ok(self)
+    }
+
+    /// The same plans, with these formats of metrics.
+    #[must_use]
+    pub fn with_formats(mut self, formats: &BTreeMap<Metric, MetricFormat>) -> Self {
+        let set = PlanSet { formats: formats.clone(), ..self.in_effect().clone() };
+        self.set = Arc::new(RwLock::new(set));
+        self
+    }
+
+    /// How people read the counts of a metric.
+    pub fn format_of(&self, metric: &Metric) -> MetricFormat {
+        self.in_effect().formats.get(metric).cloned().unwrap_or_default()
     }
 
     /// The separator of subjects.
@@ -154,10 +175,13 @@ impl Plans {
         Arc::clone(&self.in_effect().fingerprint)
     }
 
-    /// Whether all plans are the same, also in what the fingerprint omits.
+    /// Whether all plans and formats of metrics are the same, also in what the fingerprint omits.
     pub fn has_same_plans_as(&self, others: &Self) -> bool {
         let (own, others) = (self.in_effect().clone(), others.in_effect());
-        own.by_name == others.by_name && own.defaults == others.defaults && own.no_plan == others.no_plan
+        own.by_name == others.by_name
+            && own.defaults == others.defaults
+            && own.no_plan == others.no_plan
+            && own.formats == others.formats
     }
 
     /// Replaces the plans by those of another configuration. Cached settings of subjects were computed from the old
@@ -188,7 +212,8 @@ fn digest(text: &str) -> String {
 impl Plan {
     /// The settings that affect counting, in a text that all versions share: its hash is stored with every commit.
     fn counting_settings(&self) -> String {
-        let Self { name, limits, thresholds, refuse_at: _, grant_notice: _, limiters: _ } = self;
+        let Self { name, limits, thresholds, refuse_at: _, grant_notice: _, upgrade_url: _, usage_url: _, limiters: _ } =
+            self;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
         format!("{name:?} {} {} ", limits.join(","), write_thresholds(thresholds))
     }
@@ -198,8 +223,17 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
     let mut thresholds = plan.thresholds.clone();
     thresholds.sort_unstable();
     let limiters = plan.rate.limiters().map_err(|rate| PlansError::Rate { plan: name.to_owned(), rate })?;
-    let PlanConfig { limits, refuse_at, grant_notice, .. } = plan.clone();
-    Ok(Arc::new(Plan { name: name.into(), limits, thresholds, refuse_at, grant_notice, limiters }))
+    let PlanConfig { limits, refuse_at, grant_notice, upgrade_url, usage_url, .. } = plan.clone();
+    Ok(Arc::new(Plan {
+        name: name.into(),
+        limits,
+        thresholds,
+        refuse_at,
+        grant_notice,
+        upgrade_url,
+        usage_url,
+        limiters,
+    }))
 }
 
 #[cfg(test)]
@@ -212,6 +246,7 @@ impl Plans {
             refuse_at: RefuseAt::default(),
             grant_notice: None,
             rate: Default::default(),
+            ..PlanConfig::default()
         };
         Self::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
     }
@@ -228,7 +263,14 @@ mod tests {
     fn fingerprint(limits: &str, rate: RateConfig) -> String {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
         let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-        let plan = PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), grant_notice: None, rate };
+        let plan = PlanConfig {
+            limits,
+            thresholds,
+            refuse_at: RefuseAt::default(),
+            grant_notice: None,
+            rate,
+            ..PlanConfig::default()
+        };
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }
 

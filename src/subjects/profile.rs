@@ -98,8 +98,8 @@ impl Profile {
     /// The settings in `fields` (of `quota_subject:<subject>`) of a subject of this level, with `last` as the last good
     /// ones.
     ///
-    /// Also returns the unreadable fields, which the caller reports once. Ignores contacts and locale: a delivery reads
-    /// them.
+    /// Also returns the unreadable fields, which the caller reports once. Ignores contacts, locale and name: a delivery
+    /// reads them.
     pub fn read(
         fields: &[(Vec<u8>, Vec<u8>)],
         plans: &Plans,
@@ -108,7 +108,7 @@ impl Profile {
     ) -> (Self, Vec<FieldError>) {
         let record::ParsedRecord { record: own, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
-        errors.retain(|error| error.field != record::LOCALE);
+        errors.retain(|error| ![record::LOCALE, record::NAME].contains(&error.field.as_str()));
         let mut profile = Self::of_unknown(plans, depth);
         match own.plan.as_deref().map(|name| plans.get(name).ok_or(name)) {
             None => {}
@@ -292,6 +292,7 @@ mod tests {
             refuse_at: RefuseAt::default(),
             grant_notice: None,
             rate: super::super::rates::RateConfig::default(),
+            ..super::super::config::PlanConfig::default()
         };
         Plans::new(&[("free".to_owned(), plan(5000)), ("pro".to_owned(), plan(50_000))].into(), "free")
             .expect("free is there")
@@ -357,7 +358,7 @@ mod tests {
     /// The language of a customer does not affect counting.
     #[test]
     fn an_unreadable_locale_changes_nothing() {
-        let (profile, bad) = Profile::read(&fields(&[("locale", "vi_VN")]), &plans(), 0, None);
+        let (profile, bad) = Profile::read(&fields(&[("locale", "vi_VN"), ("name", "")]), &plans(), 0, None);
         assert_eq!((profile.has_known_limits(), bad), (true, Vec::new()));
     }
 

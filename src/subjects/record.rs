@@ -10,10 +10,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::types::billing::{BillingDayError, BillingMonthError};
+use crate::types::display_name::DisplayNameError;
 use crate::types::limits::LimitsError;
 use crate::types::locale::LocaleError;
 use crate::types::threshold::never_due;
-use crate::types::{BillingDay, BillingMonth, Limits, Locale, Metric, Threshold, threshold};
+use crate::types::{BillingDay, BillingMonth, DisplayName, Limits, Locale, Metric, Threshold, threshold};
 use crate::zones::Zone;
 
 /// A field of a subject and its value, as HGETALL returns them.
@@ -33,6 +34,8 @@ pub const BILLING_MONTH: &str = "billing_month";
 pub const THRESHOLDS: &str = "thresholds";
 /// The field of the locale, `vi`.
 pub const LOCALE: &str = "locale";
+/// The field of the display name.
+pub const NAME: &str = "name";
 
 /// A subject's own settings; missing ones come from the plan, the default plan and the fallback contacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -51,6 +54,8 @@ pub struct SubjectRecord {
     pub thresholds: Option<Vec<Threshold>>,
     /// The language of messages to its contacts.
     pub locale: Option<Locale>,
+    /// Its name in texts, beside the id.
+    pub name: Option<DisplayName>,
 }
 
 /// An unreadable field.
@@ -132,6 +137,7 @@ impl SubjectRecord {
             }
             THRESHOLDS => self.thresholds = Some(parse_thresholds(text(value)?)?),
             LOCALE => self.locale = Some(parse_locale(value)?),
+            NAME => self.name = Some(parse_name(value)?),
             _ => {
                 if let Some(metric) = field.strip_prefix(LIMIT_PREFIX) {
                     let metric = Metric::parse(metric.as_bytes()).map_err(|error| error.to_string())?;
@@ -154,13 +160,15 @@ impl SubjectRecord {
         let thresholds = self.thresholds.as_deref().map(write_thresholds);
         fields.extend(thresholds.map(|thresholds| (THRESHOLDS.to_owned(), thresholds)));
         fields.extend(self.locale.as_ref().map(|locale| (LOCALE.to_owned(), locale.to_string())));
+        fields.extend(self.name.as_ref().map(|name| (NAME.to_owned(), name.to_string())));
         fields
     }
 }
 
 /// Whether a field of the hash belongs to a record.
 pub fn is_setting(field: &str) -> bool {
-    [PLAN, TIMEZONE, BILLING_DAY, BILLING_MONTH, THRESHOLDS, LOCALE].contains(&field) || field.starts_with(LIMIT_PREFIX)
+    let fields = [PLAN, TIMEZONE, BILLING_DAY, BILLING_MONTH, THRESHOLDS, LOCALE, NAME];
+    fields.contains(&field) || field.starts_with(LIMIT_PREFIX)
 }
 
 /// `limit:<metric>`.
@@ -194,6 +202,11 @@ pub fn parse_timezone(text: &str) -> Result<String, String> {
 /// Parses the field of the locale.
 pub fn parse_locale(value: &[u8]) -> Result<Locale, String> {
     text(value)?.parse().map_err(|error: LocaleError| error.to_string())
+}
+
+/// Parses the field of the display name.
+pub fn parse_name(value: &[u8]) -> Result<DisplayName, String> {
+    text(value)?.parse().map_err(|error: DisplayNameError| error.to_string())
 }
 
 /// Parses `80,used:5000`: distinct thresholds in any order, at most [`threshold::THRESHOLDS_MAX`], with optional
@@ -274,6 +287,7 @@ mod tests {
                 billing_month: BillingMonth::new(month),
                 thresholds: Some(units.iter().map(|n| n.to_string()).chain(units.iter().map(|n| format!("remaining:{n}"))).map(|text| text.parse().expect("legal")).collect()),
                 locale: Locale::parse("vi-VN").ok(),
+                name: DisplayName::parse("Acme & Co.").ok(),
             };
             let parsed = SubjectRecord::parse(record.to_fields());
             prop_assert_eq!(parsed, ParsedRecord { record, errors: Vec::new() });
@@ -281,7 +295,7 @@ mod tests {
 
         /// The platform may write anything.
         #[test]
-        fn bytes_never_panic(field in "(plan|timezone|billing_day|limit:[a-z]*|thresholds|locale)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn bytes_never_panic(field in "(plan|timezone|billing_day|limit:[a-z]*|thresholds|locale|name)", value in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = SubjectRecord::parse([(field.as_bytes(), value)]);
         }
     }

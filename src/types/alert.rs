@@ -215,6 +215,12 @@ impl Alert {
         }
     }
 
+    /// An id of the quota's period: `period_` and 32 hex digits, the same for all alerts about it.
+    pub fn period_id(&self) -> String {
+        let (window, period) = (self.window.as_str(), self.period.to_string());
+        format!("period_{}", digest_of(&[self.subject.as_str(), self.metric.as_str(), window, &period]))
+    }
+
     /// The percentage of the limit at which the threshold is: a percentage itself, and for a threshold in units the
     /// share of its count, rounded down.
     pub fn threshold_share(&self) -> u64 {

@@ -1,17 +1,28 @@
-//! Which alerts and notices of a quota a contact receives.
+//! Which alerts and notices of a quota a contact receives, and when.
 
-use super::{Metric, QuotaNotification, Threshold};
+use super::{Metric, QuietTime, QuotaNotification, Threshold, UnixMs, Window};
+use crate::zones::Zone;
 
-/// The word that means every threshold or metric.
+/// The share of a limit from which an alert does not wait for the end of a quiet time, percent.
+const URGENT_PERCENT: u64 = 100;
+
+/// The word that means every threshold, metric or window.
 pub(crate) const ALL: &str = "all";
 
-/// The alerts that a contact receives: those at these thresholds, of these metrics. An empty filter accepts all alerts.
+/// The alerts that a contact receives: those at these thresholds, of these metrics and windows. An empty filter accepts
+/// all alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContactFilter {
     /// Thresholds, ascending; empty for all.
     pub thresholds: Vec<Threshold>,
     /// Metrics, in order; empty for all.
     pub metrics: Vec<Metric>,
+    /// Windows, the shortest first; empty for all.
+    pub windows: Vec<Window>,
+    /// When its notifications wait, in the zone of their subject.
+    pub quiet: Option<QuietTime>,
+    /// Whether alerts of a used up limit wait too.
+    pub quiet_all: bool,
     /// Whether it also receives the alerts of all levels below its subject.
     pub subtree: bool,
 }
@@ -29,9 +40,13 @@ pub enum ContactFilterError {
 
 impl ContactFilter {
     /// A filter with these lists; `None` means all.
-    pub fn new(thresholds: Option<Vec<Threshold>>, metrics: Option<Vec<Metric>>) -> Result<Self, ContactFilterError> {
+    pub fn new(
+        thresholds: Option<Vec<Threshold>>,
+        metrics: Option<Vec<Metric>>,
+        windows: Option<Vec<Window>>,
+    ) -> Result<Self, ContactFilterError> {
         let (thresholds, metrics) = (in_order("thresholds", thresholds)?, in_order("metrics", metrics)?);
-        Ok(Self { thresholds, metrics, subtree: false })
+        Ok(Self { thresholds, metrics, windows: in_order("windows", windows)?, ..Self::default() })
     }
 
     /// Whether the filter accepts alerts at this threshold.
@@ -39,26 +54,43 @@ impl ContactFilter {
         self.thresholds.is_empty() || self.thresholds.contains(&threshold)
     }
 
-    /// Whether the filter accepts this notification. A notice has no threshold, so only its metric counts.
+    /// Whether the filter accepts this notification. A notice has no threshold, so only its metric and window count.
     pub fn takes<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> bool {
         let notification = notification.into();
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(notification.metric());
+        let takes_window = self.windows.is_empty() || self.windows.contains(&notification.window());
         takes_metric
+            && takes_window
             && match notification {
                 QuotaNotification::Alert(alert) => self.takes_threshold(alert.threshold),
                 QuotaNotification::GrantExpires(_) => true,
             }
     }
 
-    /// `all`, or a text such as `80,used:5000 of requests, also below`.
+    /// Until when this notification waits if it would be sent at `now`; `None` if it need not wait.
+    pub fn quiet_until<'a>(&self, notification: impl Into<QuotaNotification<'a>>, now: UnixMs) -> Option<UnixMs> {
+        let notification = notification.into();
+        let is_urgent = match notification {
+            QuotaNotification::Alert(alert) => alert.threshold_share() >= URGENT_PERCENT,
+            QuotaNotification::GrantExpires(_) => false,
+        };
+        let quiet = self.quiet.filter(|_| !is_urgent || self.quiet_all)?;
+        quiet.ends_after(now, notification.timezone().parse().unwrap_or(Zone::UTC))
+    }
+
+    /// `all`, or a text such as `80,used:5000 of requests in day,month, also below, quiet 22:00-07:00`.
     pub fn summary(&self) -> String {
-        let Self { thresholds, metrics, subtree } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree } = self;
         let below = if *subtree { ", also below" } else { "" };
         let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
         let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
         let thresholds = if thresholds.is_empty() { ALL.to_owned() } else { thresholds.join(",") };
         let of = if metrics.is_empty() { String::new() } else { format!(" of {}", metrics.join(",")) };
-        format!("{thresholds}{of}{below}")
+        let windows: Vec<&str> = windows.iter().map(|window| window.as_str()).collect();
+        let within = if windows.is_empty() { String::new() } else { format!(" in {}", windows.join(",")) };
+        let all = if *quiet_all { " for all" } else { "" };
+        let quiet = quiet.map(|quiet| format!(", quiet {quiet}{all}")).unwrap_or_default();
+        format!("{thresholds}{of}{within}{below}{quiet}")
     }
 }
 
@@ -79,12 +111,12 @@ mod tests {
     #[test]
     fn an_empty_list_and_a_repetition_are_refused() {
         let read = |text: &str| text.parse::<Threshold>().expect("legal");
-        let empty = ContactFilter::new(Some(Vec::new()), None).expect_err("empty").to_string();
+        let empty = ContactFilter::new(Some(Vec::new()), None, None).expect_err("empty").to_string();
         assert_eq!(empty, "thresholds is an empty list: leave it out for all");
         let twice =
-            ContactFilter::new(Some(vec![read("used:5"), read("used:5")]), None).expect_err("twice").to_string();
+            ContactFilter::new(Some(vec![read("used:5"), read("used:5")]), None, None).expect_err("twice").to_string();
         assert_eq!(twice, "thresholds names used:5 twice");
-        let filter = ContactFilter::new(Some(vec![read("remaining:80"), read("80")]), None).expect("legal");
+        let filter = ContactFilter::new(Some(vec![read("remaining:80"), read("80")]), None, None).expect("legal");
         assert_eq!(filter.thresholds, [read("80"), read("remaining:80")]);
         assert!(filter.takes_threshold(read("80")) && !filter.takes_threshold(read("used:80")));
         assert_eq!(filter.summary(), "80,remaining:80");

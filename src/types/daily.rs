@@ -46,7 +46,7 @@ impl DailyTime {
 
     /// The time on a date. A time that the clocks skip uses the offset before the change. If a time occurs twice, the
     /// first one is used.
-    fn on(&self, date: NaiveDate) -> Option<UnixMs> {
+    pub(super) fn on(&self, date: NaiveDate) -> Option<UnixMs> {
         let local = NaiveDateTime::new(date, self.time);
         let at = match self.zone.from_local_datetime(&local).earliest() {
             Some(at) => at.naive_utc(),

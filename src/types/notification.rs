@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::text_form::text_enum;
 use super::{
-    Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, Subject, UnixMs,
+    Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, Subject,
+    UnixMs, Window,
 };
 
 /// The content of a delivery.
@@ -241,6 +242,22 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(alert) => &alert.metric,
             Self::GrantExpires(notice) => &notice.metric,
+        }
+    }
+
+    /// The window of the quota.
+    pub const fn window(self) -> Window {
+        match self {
+            Self::Alert(alert) => alert.window,
+            Self::GrantExpires(notice) => notice.window,
+        }
+    }
+
+    /// The subject's time zone, an IANA name.
+    pub fn timezone(self) -> &'a str {
+        match self {
+            Self::Alert(alert) => &alert.timezone,
+            Self::GrantExpires(notice) => &notice.timezone,
         }
     }
 

@@ -26,10 +26,17 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// A number with its noun: `1 delivery`, `2 deliveries`.
+/// A number with its noun: `1 delivery`, `2,000 deliveries`.
 pub fn pluralize<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, several: &str) -> String {
     let noun = if number == N::from(1) { one } else { several };
-    format!("{number} {noun}")
+    format!("{} {noun}", grouped(number, ","))
+}
+
+/// A whole number with a separator between groups of three digits: `12,345`.
+pub fn grouped(number: impl fmt::Display, separator: &str) -> String {
+    let digits = number.to_string();
+    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    grouped.collect::<Vec<_>>().join(separator)
 }
 
 /// A number with separators, for people: `1,234,567`.
@@ -228,9 +235,11 @@ mod tests {
     /// "1 deliveries" would make a reader doubt the number.
     #[test]
     fn one_thing_is_singular() {
+        let shown = [0_u64, 12, 999, 1000, 12_345, 9_007_199_254_740_991].map(|number| grouped(number, ","));
+        assert_eq!(shown, ["0", "12", "999", "1,000", "12,345", "9,007,199,254,740,991"]);
         assert_eq!(pluralize(1_usize, "delivery", "deliveries"), "1 delivery");
         assert_eq!(pluralize(0_u64, "alert waits", "alerts wait"), "0 alerts wait");
-        assert_eq!(pluralize(21_u64, "unit", "units"), "21 units");
+        assert_eq!(pluralize(21_000_u64, "unit", "units"), "21,000 units");
     }
 
     /// Refused events contain arbitrary bytes of a producer.

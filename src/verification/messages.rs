@@ -7,7 +7,7 @@ use super::issue::issue;
 use super::{VerificationError, VerificationEvent, VerificationService, code, confirm_link, unsubscribe};
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
-use crate::contacts::resolver::read_locale;
+use crate::contacts::text_settings::read_locale;
 use crate::outbox::{ConsentRequestError, ConsentRequests, Settlement};
 use crate::types::{Secret, Subject, VerificationRequest};
 

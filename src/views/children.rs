@@ -10,8 +10,9 @@ use crate::ledger::children::{self, CHILDREN_MAX};
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::query;
 use crate::redis_client::Partition;
+use crate::subjects::Plans;
 use crate::types::alert::used_percent;
-use crate::types::{Metric, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::types::{Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs, Window};
 
 /// What the children of a subject used of a metric in the current period of a window.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -19,6 +20,8 @@ use crate::types::{Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 pub struct ChildrenView {
     pub subject: Subject,
     pub metric: Metric,
+    #[serde(flatten)]
+    pub format: MetricFormat,
     pub window: Window,
     pub period: Period,
     /// Committed units of the subject itself, those of all levels below included. `null` if it has no counter: nothing
@@ -51,7 +54,7 @@ pub struct ChildrenRequest {
 }
 
 /// Reads the children. `None` if `now` is outside the calendar.
-pub async fn read(partition: &Partition, request: ChildrenRequest) -> RedisResult<Option<ChildrenView>> {
+pub async fn read(partition: &Partition, plans: &Plans, request: ChildrenRequest) -> RedisResult<Option<ChildrenView>> {
     let ChildrenRequest { subject, settings, metric, window, now } = request;
     let Some(span) = PeriodSpan::containing(window, settings.zone, settings.billing, now) else { return Ok(None) };
     let of = MetricPeriod { metric, period: span.period };
@@ -62,5 +65,6 @@ pub async fn read(partition: &Partition, request: ChildrenRequest) -> RedisResul
         ChildView { subject: count.subject, used: count.used, percent }
     };
     let children = counts.into_iter().map(child).collect();
-    Ok(Some(ChildrenView { subject, metric: of.metric, window, period: span.period, used, children }))
+    let format = plans.format_of(&of.metric);
+    Ok(Some(ChildrenView { subject, metric: of.metric, format, window, period: span.period, used, children }))
 }

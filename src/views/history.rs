@@ -10,7 +10,8 @@ use super::SubjectSettings;
 use crate::ledger::daily_usage;
 use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::redis_client::Partition;
-use crate::types::{Day, DaySpan, Metric, Subject, UnixMs};
+use crate::subjects::Plans;
+use crate::types::{Day, DaySpan, Metric, MetricFormat, Subject, UnixMs};
 
 /// What a subject used, day by day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -31,6 +32,8 @@ pub struct HistoryView {
 #[schemars(rename = "MetricHistory")]
 pub struct MetricHistoryView {
     pub metric: Metric,
+    #[serde(flatten)]
+    pub format: MetricFormat,
     /// Days on which something was used, the oldest first.
     #[schemars(length(min = 1))]
     pub days: Vec<DayUsageView>,
@@ -84,7 +87,11 @@ pub struct HistoryRequest {
 }
 
 /// Reads the history. `None` if `now` is outside the calendar.
-pub async fn read(Partition { client, keys }: &Partition, request: HistoryRequest) -> RedisResult<Option<HistoryView>> {
+pub async fn read(
+    Partition { client, keys }: &Partition,
+    plans: &Plans,
+    request: HistoryRequest,
+) -> RedisResult<Option<HistoryView>> {
     let HistoryRequest { subject, settings, metric, range, now, late_max, days } = request;
     let zone = settings.zone;
     let (Some(today), Some(utc)) = (DaySpan::containing(zone, now), Day::in_utc(now)) else { return Ok(None) };
@@ -105,7 +112,8 @@ pub async fn read(Partition { client, keys }: &Partition, request: HistoryReques
             .filter(|(day, _)| is_asked(day))
             .map(|(day, used)| DayUsageView { day, used, open: is_open(day) })
             .collect();
-        (!days.is_empty()).then_some(MetricHistoryView { metric, days })
+        let format = plans.format_of(&metric);
+        (!days.is_empty()).then_some(MetricHistoryView { metric, format, days })
     });
     Ok(Some(HistoryView { subject, timezone: zone.name(), from, to, metrics: metrics.collect() }))
 }

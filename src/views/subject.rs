@@ -11,12 +11,12 @@ use crate::channels::check_contact;
 use crate::contacts::array::{CONTACTS, UnreadableContact};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::redis_client::Partition;
-use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
+use crate::subjects::record::{NAME, PLAN, ParsedRecord, SubjectField, limit_field, parse_name};
 use crate::subjects::{AddedUnits, FieldError, Plans, StoredLevels, SubjectLevel, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
 use crate::types::{
-    BillingDay, BillingMonth, BillingStart, LimitUnits, Limits, Locale, Metric, Mute, Period, Subject, Threshold,
-    UnixMs,
+    BillingDay, BillingMonth, BillingStart, DisplayName, LimitUnits, Limits, Locale, Metric, Mute, Period, Subject,
+    Threshold, UnixMs,
 };
 use crate::zones::Zone;
 
@@ -45,6 +45,8 @@ pub struct SubjectView {
     pub thresholds: Option<Vec<Threshold>>,
     /// A language tag (BCP 47): the language of its mails.
     pub locale: Option<Locale>,
+    /// Its name in texts, beside the id.
+    pub name: Option<DisplayName>,
     pub contacts: Vec<Contact>,
     /// The mute of the subject; absent if it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +84,7 @@ impl SubjectView {
         unreadable.extend(faults.map(|(contact, fault)| of_contacts(format!("{}: {fault}", contact.id))));
         let contacts = contacts.iter().map(|contact| masked_contact(contact).shown_at(now)).collect();
         let SubjectMutes { subject: mute, metrics: metric_mutes } = mutes;
-        let SubjectRecord { plan, timezone, billing_day, billing_month, limits, thresholds, locale } = record;
+        let SubjectRecord { plan, timezone, billing_day, billing_month, limits, thresholds, locale, name } = record;
         Self {
             subject: escaped_bytes(subject),
             plan,
@@ -92,6 +94,7 @@ impl SubjectView {
             limits,
             thresholds,
             locale,
+            name,
             contacts,
             mute,
             metric_mutes,
@@ -124,6 +127,8 @@ pub struct SubjectSettings {
     pub limits: BTreeMap<Metric, Limits>,
     /// What grants add to them.
     pub added: Arc<AddedUnits>,
+    /// The display name.
+    pub name: Option<DisplayName>,
     pub unreadable: Vec<FieldError>,
 }
 
@@ -150,7 +155,9 @@ impl SubjectSettings {
         }
         limits.retain(|metric, _| !is_unreadable(&limit_field(metric)));
         let added = Arc::clone(profile.added());
-        Self { plan, zone: profile.zone(), billing: profile.billing(), limits, added, unreadable }
+        let name = fields.iter().find(|(field, _)| field == NAME.as_bytes());
+        let name = name.and_then(|(_, name)| parse_name(name).ok());
+        Self { plan, zone: profile.zone(), billing: profile.billing(), limits, added, name, unreadable }
     }
 }
 
@@ -171,6 +178,7 @@ mod tests {
             refuse_at: RefuseAt::default(),
             grant_notice: None,
             rate: RateConfig::default(),
+            ..PlanConfig::default()
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<SubjectField> =

@@ -20,7 +20,7 @@ use crate::subjects::{Plans, StoredLevel, StoredLevels};
 use crate::types::alert::percent_of_limit;
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{BillingDay, LimitUnits, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::types::{BillingDay, LimitUnits, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs, Window};
 use crate::zones::Zone;
 
 /// Maximum number of subjects in a ranking.
@@ -32,6 +32,8 @@ pub(super) const SETTINGS_AT_ONCE: usize = 1000;
 #[schemars(rename = "Top")]
 pub struct TopView {
     pub metric: Metric,
+    #[serde(flatten)]
+    pub format: MetricFormat,
     pub window: Window,
     pub period: Period,
     pub by: RankingOrder,
@@ -131,7 +133,8 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
         }));
     }
     let MetricPeriod { metric, period } = of.clone();
-    Ok(TopView { metric, window: period.window(), period, by: *by, read_at, subjects })
+    let format = plans.format_of(&metric);
+    Ok(TopView { metric, format, window: period.window(), period, by: *by, read_at, subjects })
 }
 
 /// The plan and limit of a subject.

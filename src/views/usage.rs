@@ -12,16 +12,21 @@ use crate::ledger::batch::MetricPeriod;
 use crate::ledger::query::{self, PeriodUsage};
 use crate::ledger::retention;
 use crate::redis_client::Partition;
-use crate::subjects::FieldError;
+use crate::subjects::{FieldError, Plans};
 use crate::types::alert::percent_of_limit;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, Day, DaySpan, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::types::{
+    Alert, Day, DaySpan, DisplayName, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs, Window,
+};
 
 /// The usage of one subject: now, or on a day.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Usage")]
 pub struct UsageView {
     pub subject: Subject,
+    /// Its display name; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<DisplayName>,
     /// The plan, today.
     pub plan: String,
     /// An IANA time zone: that of the subject's days and longer periods, today.
@@ -38,6 +43,8 @@ pub struct UsageView {
 #[schemars(rename = "MetricUsage")]
 pub struct MetricUsageView {
     pub metric: Metric,
+    #[serde(flatten)]
+    pub format: MetricFormat,
     /// Each window in which it is counted, the shortest first.
     #[schemars(length(min = 1, max = Window::ALL.len()))]
     pub windows: Vec<WindowUsageView>,
@@ -92,7 +99,7 @@ pub struct UsageRequest {
 }
 
 /// Reads the usage. `None` if `now` or the day is outside the calendar.
-pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<Option<UsageView>> {
+pub async fn read(partition: &Partition, plans: &Plans, request: UsageRequest) -> RedisResult<Option<UsageView>> {
     let UsageRequest { subject, settings, day, now, late_max } = request;
     let Some(periods) = periods(&settings, day, now) else { return Ok(None) };
     let limited = settings.limits.iter().flat_map(|(metric, limits)| {
@@ -109,11 +116,14 @@ pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<O
         let Some(window) = judge.window(periods[&usage.of.period.window()], usage) else { continue };
         match metrics.last_mut() {
             Some(last) if last.metric == metric => last.windows.push(window),
-            _ => metrics.push(MetricUsageView { metric, windows: vec![window] }),
+            _ => {
+                let format = plans.format_of(&metric);
+                metrics.push(MetricUsageView { metric, format, windows: vec![window] });
+            }
         }
     }
-    let SubjectSettings { plan, zone, unreadable, .. } = settings;
-    Ok(Some(UsageView { subject, plan, timezone: zone.name(), metrics, unreadable }))
+    let SubjectSettings { plan, zone, name, unreadable, .. } = settings;
+    Ok(Some(UsageView { subject, name, plan, timezone: zone.name(), metrics, unreadable }))
 }
 
 /// The present periods of the subject, or those that contain a whole day.

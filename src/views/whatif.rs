@@ -19,8 +19,8 @@ use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertId, AlertKey, BillingStart, Day, DaySpan, DeploymentId, Limits, Metric, Period, PeriodSpan, StreamId,
-    Subject, Threshold, UnixMs, Window, WindowLimit,
+    Alert, AlertId, AlertKey, BillingStart, Day, DaySpan, DeploymentId, Limits, Metric, MetricFormat, Period,
+    PeriodSpan, StreamId, Subject, Threshold, UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
 
@@ -83,6 +83,8 @@ pub struct WhatIfAlertView {
     pub day: Day,
     pub subject: Subject,
     pub metric: Metric,
+    #[serde(flatten)]
+    pub format: MetricFormat,
     pub window: Window,
     pub period: Period,
     pub threshold: Threshold,
@@ -214,7 +216,8 @@ async fn replay_bucket(
                 let told = Recipients::select(&alert, &resolved, MultiplePolicy::Each).contacts;
                 view.messages += told.len();
                 if view.alerts.len() < LISTED_MAX {
-                    view.alerts.push(reached.shown(subject, metric, told.iter().map(masked_address).collect()));
+                    let (format, to) = (plans.format_of(metric), told.iter().map(masked_address).collect());
+                    view.alerts.push(reached.shown(subject, metric, format, to));
                 } else {
                     view.left_out += 1;
                 }
@@ -259,11 +262,11 @@ fn replay(
 }
 
 impl Reached {
-    fn shown(self, subject: &Subject, metric: &Metric, to: Vec<String>) -> WhatIfAlertView {
+    fn shown(self, subject: &Subject, metric: &Metric, format: MetricFormat, to: Vec<String>) -> WhatIfAlertView {
         let Self { day, limit, period, threshold, used, .. } = self;
         let (subject, metric) = (subject.clone(), metric.clone());
         let (window, limit) = (limit.window, limit.units.get());
-        WhatIfAlertView { day, subject, metric, window, period, threshold, limit, used, to }
+        WhatIfAlertView { day, subject, metric, format, window, period, threshold, limit, used, to }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelSettings, DnsConfig, Sample};
+use quotabell::channels::{ChannelSettings, DnsConfig, Labels, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
@@ -93,6 +93,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
     let notification = Notification::Alert(alert);
     let now = RAISED.plus(attempt.late_ms);
     let request = AttemptRequest {
+        subject_name: None,
         delivery: &delivery,
         notification: &notification,
         contact,
@@ -182,7 +183,8 @@ async fn a_test_message_is_neither_capped_nor_counted() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
-    let test = async || capped.sender.channels.send_test(&contact, &Sample::example(), RAISED).await.class;
+    let test =
+        async || capped.sender.channels.send_test(&contact, &Sample::example(), &Labels::default(), RAISED).await.class;
     assert_eq!(test().await, OutcomeClass::Delivered);
     assert!(capped.stored().await.is_empty());
     assert!(matches!(capped.send(&contact).await, Settlement::Delivered(_)));

@@ -13,7 +13,8 @@ use crate::support::webhook_receiver::{secret, verify_as};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::{WebhookBody, WebhookConfig, WebhookTemplates, payload};
 use quotabell::channels::{
-    AlertPurpose, ChannelSettings, Channels, ConsentProof, ConsentQuestion, Content, DnsConfig, Sample, check_contact,
+    AlertPurpose, ChannelSettings, Channels, ConsentProof, ConsentQuestion, Content, DnsConfig, Labels, Sample,
+    check_contact,
 };
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
@@ -46,7 +47,7 @@ fn options(format: MessageFormat) -> ContactOptions {
 
 fn written(options: &ContactOptions, content: Content<'_>) -> WebhookBody {
     let templates = WebhookTemplates::load(None).expect("they are shipped");
-    templates.body(options, content, SAMPLE_AT).expect("it is built in")
+    templates.body(options, content, &Labels::default(), SAMPLE_AT).expect("it is built in")
 }
 
 fn body(format: &MessageFormat, alert: &Alert, purpose: AlertPurpose) -> Value {
@@ -220,7 +221,7 @@ async fn each_format_arrives_as_it_is_written() {
         assert_eq!(check_contact(&contact), Ok(()), "{format}");
         let mut ids = Vec::new();
         for class in [OutcomeClass::Transient, OutcomeClass::Delivered] {
-            let outcome = channels.send_test(&contact, &Sample::example(), SAMPLE_AT).await;
+            let outcome = channels.send_test(&contact, &Sample::example(), &Labels::default(), SAMPLE_AT).await;
             assert_eq!(outcome.class, class, "{format}: {outcome:?}");
             let caught = receiver.next().await;
             let media_type = match format {
@@ -252,7 +253,7 @@ async fn a_secret_signs_a_chat_message_too() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let signed = ContactOptions { secret: Some(Secret::new(secret(9))), ..options(MessageFormat::Slack) };
     let contact = Contact::webhook_with(&receiver.url("/"), signed);
-    channels(&inside()).send_test(&contact, &Sample::example(), SAMPLE_AT).await;
+    channels(&inside()).send_test(&contact, &Sample::example(), &Labels::default(), SAMPLE_AT).await;
     verify_as(&receiver.next().await, &secret(9), "application/json");
 }
 
@@ -401,8 +402,9 @@ fn the_data_of_a_template_have_a_percentage_for_each_kind_of_threshold() {
     for (threshold, share) in [("80", 80), ("used:2500", 50), ("remaining:1000", 80)] {
         let alert = Sample::example().alert(threshold.parse::<Threshold>().expect("legal"), SAMPLE_AT);
         let options = options("template:share".parse().expect("a format"));
-        let body =
-            templates.body(&options, Content::Alert(&alert, AlertPurpose::Alert), SAMPLE_AT).expect("it renders");
+        let body = templates
+            .body(&options, Content::Alert(&alert, AlertPurpose::Alert), &Labels::default(), SAMPLE_AT)
+            .expect("it renders");
         assert_eq!(serde_json::from_str::<Value>(&body.json).expect("JSON"), json!({"share": share}));
     }
 }
@@ -420,7 +422,7 @@ async fn a_template_makes_the_body() {
         Contact::webhook_with(&url, options(format))
     };
     let sample = Sample::for_subject(Subject::parse("\"a\" </b> \\".as_bytes()).expect("legal"));
-    let outcome = channels.send_test(&of("ops"), &sample, SAMPLE_AT).await;
+    let outcome = channels.send_test(&of("ops"), &sample, &Labels::default(), SAMPLE_AT).await;
     assert_eq!(outcome.class, OutcomeClass::Delivered);
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     let id = format!("test_{}", SAMPLE_AT.0);
@@ -439,7 +441,9 @@ fn a_copy_of_a_shipped_format_is_a_template() {
         let folder = folder("copy.json", &std::fs::read_to_string(shipped).expect("it is shipped"));
         let templates = WebhookTemplates::load(Some(folder.path())).expect("a copy is legal");
         let (alert, copy) = (alert("<@all> *\"a\"*", 100), options("template:copy".parse().expect("a format")));
-        let copied = templates.body(&copy, Content::Alert(&alert, AlertPurpose::Alert), SAMPLE_AT).expect("it renders");
+        let copied = templates
+            .body(&copy, Content::Alert(&alert, AlertPurpose::Alert), &Labels::default(), SAMPLE_AT)
+            .expect("it renders");
         let copied: Value = serde_json::from_str(&copied.json).expect("JSON");
         assert_eq!(copied, body(&format, &alert, AlertPurpose::Alert), "{format}");
     }
@@ -461,11 +465,15 @@ fn a_template_that_fails_at_an_attempt_costs_no_alert() {
             for template in ["template:ops", "template:gone"] {
                 let contact = Contact::webhook_with(&receiver.url("/"), options(template.parse().expect("a format")));
                 let sample = Sample::for_subject(Subject::parse(b"odd").expect("legal"));
-                let outcome = channels.send_test(&contact, &sample, SAMPLE_AT).await;
+                let outcome = channels.send_test(&contact, &sample, &Labels::default(), SAMPLE_AT).await;
                 assert_eq!(outcome.class, OutcomeClass::Delivered, "{template}");
                 let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
                 let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
-                let standard = payload::standard(Content::Alert(&Alert { id, ..alert }, AlertPurpose::Test), SAMPLE_AT);
+                let standard = payload::standard(
+                    Content::Alert(&Alert { id, ..alert }, AlertPurpose::Test),
+                    &Labels::default(),
+                    SAMPLE_AT,
+                );
                 assert_eq!(receiver.next().await.body, standard, "{template}");
             }
         });
@@ -482,7 +490,7 @@ async fn a_header_that_may_not_be_set_is_told_and_nothing_is_sent() {
     let contact =
         Contact::webhook_with(&receiver.url("/"), ContactOptions { headers, ..options(MessageFormat::Slack) });
     assert_eq!(check_contact(&contact).expect_err("it is denied").field, "headers");
-    let outcome = channels(&inside()).send_test(&contact, &Sample::example(), SAMPLE_AT).await;
+    let outcome = channels(&inside()).send_test(&contact, &Sample::example(), &Labels::default(), SAMPLE_AT).await;
     assert_eq!(outcome.class, OutcomeClass::Transient);
     assert!(outcome.error.is_some_and(|error| error.contains("header \"Host\" is set by quotabell")));
     assert!(receiver.try_next().is_none());

@@ -6,7 +6,7 @@ use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{AlertPurpose, ChannelSettings, Content, DnsConfig, PreviewRequest, Sample, preview};
+use quotabell::channels::{AlertPurpose, ChannelSettings, Content, DnsConfig, Labels, PreviewRequest, Sample, preview};
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
 use quotabell::types::alert::LargestChild;
@@ -37,11 +37,11 @@ fn exceeded() -> Alert {
 }
 
 fn render(alert: &Alert, purpose: AlertPurpose) -> Rendered {
-    Templates::embedded().render(alert, purpose, None).expect("renders")
+    Templates::embedded().render(alert, &Labels::default(), purpose, None).expect("renders")
 }
 
 fn standard_body(alert: &Alert, purpose: AlertPurpose) -> String {
-    payload::standard(Content::Alert(alert, purpose), SAMPLE_AT)
+    payload::standard(Content::Alert(alert, purpose), &Labels::default(), SAMPLE_AT)
 }
 
 /// The parts of an email as one text.
@@ -84,7 +84,8 @@ fn emails_say_which_units_expire_and_when() {
             ("a minute before", &notice, AlertPurpose::Alert, soon),
         ] {
             let notice = GrantNotice { timezone: zone.to_owned(), ..notice.clone() };
-            let mail = Templates::embedded().render_grant_expires(&notice, purpose, now, Some(&of_locale));
+            let mail =
+                Templates::embedded().render_grant_expires(&notice, &Labels::default(), purpose, now, Some(&of_locale));
             let Rendered { subject_line, text, html } = mail.expect("renders");
             mails.add(format!("{locale}, {case}: subject"), subject_line);
             mails.add(format!("{locale}, {case}: text"), text);
@@ -172,7 +173,7 @@ fn thresholds_in_units_read_well_in_both_languages() {
         ("more than allowed", in_units("used:25000", "day")),
     ] {
         for (language, locale) in [("en", None), ("vi", Some(&locale))] {
-            let mail = templates.render(&alert, AlertPurpose::Alert, locale).expect("renders");
+            let mail = templates.render(&alert, &Labels::default(), AlertPurpose::Alert, locale).expect("renders");
             read.add(format!("{name}, {language}: subject"), &mail.subject_line);
             read.add(format!("{name}, {language}: text"), &mail.text);
             let html = mail.html.lines().filter(|line| line.contains("<title>") || line.contains("<h1"));
@@ -199,14 +200,14 @@ fn mails_name_the_largest_children() {
     let alert = Alert { subject: acme, used: 19_040, largest, ..in_units("remaining:1000", "total") };
     let mut read = Table::default();
     for (language, locale) in [("en", None), ("vi", Some(&locale))] {
-        let mail = templates.render(&alert, AlertPurpose::Alert, locale).expect("renders");
+        let mail = templates.render(&alert, &Labels::default(), AlertPurpose::Alert, locale).expect("renders");
         read.add(format!("{language}: subject"), &mail.subject_line);
         read.add(format!("{language}: text"), &mail.text);
         let rows = mail.html.lines().filter(|line| line.contains("search (47%)"));
         read.add(format!("{language}: html, in part"), rows.map(str::trim).collect::<Vec<_>>().join("\n"));
         assert!(mail.html.contains("&lt;b&gt;chat") && !mail.html.contains("<b>chat"), "{}", mail.html);
         let none = Alert { largest: Vec::new(), ..alert.clone() };
-        let without = templates.render(&none, AlertPurpose::Alert, locale).expect("renders");
+        let without = templates.render(&none, &Labels::default(), AlertPurpose::Alert, locale).expect("renders");
         assert!(!without.text.contains("Most by") && !without.text.contains("Lớn nhất"), "{}", without.text);
     }
     read.add("webhook", standard_body(&alert, AlertPurpose::Alert));
@@ -218,7 +219,8 @@ fn mails_name_the_largest_children() {
 #[test]
 fn mails_in_vietnamese_read_well() {
     let (templates, locale) = (Templates::embedded(), Locale::parse("vi-VN").expect("a tag"));
-    let render = |alert: &Alert, purpose| templates.render(alert, purpose, Some(&locale)).expect("renders");
+    let render =
+        |alert: &Alert, purpose| templates.render(alert, &Labels::default(), purpose, Some(&locale)).expect("renders");
     let in_vietnam = Sample {
         zone: "Asia/Ho_Chi_Minh".parse().expect("a zone"),
         ..Sample::for_subject(Subject::parse(b"alice").expect("legal"))
@@ -290,7 +292,7 @@ fn preview_shows_mail_and_webhook() {
     let webhook = Config::defaults().expect("valid").webhook;
     let previews = preview(
         ChannelSettings { email: &email, webhook: &webhook, dns: &DnsConfig::default() },
-        PreviewRequest { alert: &sample, format: &MessageFormat::Standard, locale: None },
+        PreviewRequest { alert: &sample, labels: &Labels::default(), format: &MessageFormat::Standard, locale: None },
     )
     .expect("renders");
     let shown = |part: &str| {
@@ -330,7 +332,10 @@ fn names_are_inert_in_all_that_people_read() {
     let settings = ChannelSettings { email: &config.email, webhook: &config.webhook, dns: &config.dns };
     let mut read = 0;
     for format in [MessageFormat::Slack, MessageFormat::Discord, MessageFormat::Teams, MessageFormat::PagerDuty] {
-        let previews = preview(settings, PreviewRequest { alert: &odd, format: &format, locale: None });
+        let previews = preview(
+            settings,
+            PreviewRequest { alert: &odd, labels: &Labels::default(), format: &format, locale: None },
+        );
         for part in previews.expect("renders") {
             let mut text = part.text;
             if format == MessageFormat::PagerDuty && part.part.name == "webhook" {
@@ -361,7 +366,8 @@ fn a_time_of_day_that_occurs_twice_shows_its_offset() {
     let autumn = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000));
     let config = Config::defaults().expect("valid");
     let settings = ChannelSettings { email: &config.email, webhook: &config.webhook, dns: &config.dns };
-    let request = PreviewRequest { alert: &autumn, format: &MessageFormat::Slack, locale: None };
+    let request =
+        PreviewRequest { alert: &autumn, labels: &Labels::default(), format: &MessageFormat::Slack, locale: None };
     let chat: String = preview(settings, request).expect("renders").into_iter().map(|part| part.text).collect();
     let mail = render(&autumn, AlertPurpose::Alert);
     for text in [&mail.text, &chat] {
@@ -369,7 +375,12 @@ fn a_time_of_day_that_occurs_twice_shows_its_offset() {
             assert!(text.contains(moment), "{moment}: {text}");
         }
     }
-    let vietnamese = Templates::embedded().render(&autumn, AlertPurpose::Alert, Locale::parse("vi").ok().as_ref());
+    let vietnamese = Templates::embedded().render(
+        &autumn,
+        &Labels::default(),
+        AlertPurpose::Alert,
+        Locale::parse("vi").ok().as_ref(),
+    );
     let vietnamese = vietnamese.expect("renders").text;
     assert!(vietnamese.contains("02:29 ngày 25/10/2026 +02:00"), "{vietnamese}");
     let later = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000 + 2 * 3_600_000));

@@ -104,7 +104,7 @@ async fn lists_fit_a_terminal_of_80_columns() {
     outbox.set_contacts(&subject(&long), &json!([contact]).to_string()).await;
     let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
     let facts = alert(&subject(&long), 80);
-    record(&outbox.client, &in_period(Alert { used: 1_234_567, limit: 1_234_567, ..facts }, day)).await;
+    record(&outbox.client, &in_period(Alert { used: 123_456, limit: 123_456, ..facts }, day)).await;
     let contacts = format!("contact list {long}");
     let commands = ["deliveries list", "deliveries destinations", "alerts", "subject list", contacts.as_str()];
     for command in commands {

@@ -133,7 +133,7 @@ async fn a_backlog_is_changed_slice_by_slice_and_whole() {
         outbox.fan_out_new(&alert(&subject(name), 1 + n / 2), &[email("a")]).await;
     }
     let dry = run(&outbox.server, "deliveries cancel --all --dry-run").told();
-    assert_eq!(dry, "1400 deliveries would be cancelled\nexit 0");
+    assert_eq!(dry, "1,400 deliveries would be cancelled\nexit 0");
     let done = run(&outbox.server, "deliveries cancel --subject alice --json").expect_json();
     assert_eq!(ids(&done).into_iter().collect::<BTreeSet<_>>().len(), 700);
     assert!(done.iter().all(|one| one["result"] == "cancelled"), "{done:?}");

@@ -308,8 +308,8 @@ async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
     let expected = format!(
         "alice has plan free and the time zone UTC.\n\
          No daemon runs on this stream: nothing is counted and nothing is sent until one does.\n\
-         It has used 3950 of 5000 units of requests (79%) in the day {}, which ends at {}.\n\
-         The next alert is due at 80%, which is 4000 units: 50 more are needed.\n\
+         It has used 3,950 of 5,000 units of requests (79%) in the day {}, which ends at {}.\n\
+         The next alert is due at 80%, which is 4,000 units: 50 more are needed.\n\
          Now metric tokens of the subject is muted: moving: alerts are recorded and not sent.\n\
          Nobody would hear of an alert: the subject has no contact, and there is no fallback contact.\n",
         day.period, day.end
@@ -321,7 +321,7 @@ async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
     let reached = |used| usage.count("bob", "requests", day.period, used);
     reached(5000).await;
     let explained = run(&usage.server, "explain --subject bob").expect_done();
-    assert!(explained.contains("none was raised") || explained.contains("0 of 5000"), "{explained}");
+    assert!(explained.contains("none was raised") || explained.contains("0 of 5,000"), "{explained}");
     // Unreadable settings may differ from the last good ones that a daemon uses.
     usage.set("carol", &[("limit:requests", "5000"), ("timezone", "Mars/Phobos")]).await;
     usage.count("carol", "requests", day.period, 4500).await;
@@ -387,9 +387,9 @@ async fn alerts_of_a_subject_name_their_limit_in_the_order_of_time() {
         .map(|(_, said)| said)
         .collect();
     let expected = [
-        "80% of the limit of 5000 units in the day was reached, which is 4000.",
-        "100% of the limit of 5000 units in the day was reached, which is 5000.",
-        "80% of the limit of 20000 units in the day was reached, which is 16000.",
+        "80% of the limit of 5,000 units in the day was reached, which is 4,000.",
+        "100% of the limit of 5,000 units in the day was reached, which is 5,000.",
+        "80% of the limit of 20,000 units in the day was reached, which is 16,000.",
     ];
     assert_eq!(alerts, expected);
 }

@@ -465,7 +465,7 @@ fn show_prints_the_documented_fields_without_secrets() {
     let shown = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
     let expected = json!({
         "subject": "alice", "plan": "free", "timezone": null, "billing_day": null, "billing_month": null,
-        "limits": {"requests": 5}, "thresholds": [50], "locale": null,
+        "limits": {"requests": 5}, "thresholds": [50], "locale": null, "name": null,
         "contacts": [
             {"id": shown["contacts"][0]["id"], "channel": "email", "address": "a@b.test"},
             {"id": shown["contacts"][1]["id"], "channel": "webhook", "url": "https://x.test/h", "secret": "***"},

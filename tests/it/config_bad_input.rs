@@ -181,6 +181,32 @@ wrong_files! {
     a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
     /// A share below the limit would refuse what the limit allows.
     a_share_below_the_limit_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrefuse_at = 90\n";
+    /// A count has no more digits than that.
+    a_scale_of_more_digits_than_a_count_is_an_error: "[metrics.cost]\nunit = \"USD\"\nscale = 16\n";
+    /// A scale is no number of units.
+    a_scale_below_zero_is_an_error: "[metrics.cost]\nscale = -6\n";
+    /// A line break would end the subject line of an email.
+    a_name_of_two_lines_is_an_error: "[metrics.cost]\nname = \"API\\nspend\"\n";
+    /// An amount with a sentence behind it is no amount.
+    a_long_unit_is_an_error: "[metrics.cost]\nunit = \"United States dollars\"\n";
+    /// No event may have it.
+    a_format_of_an_illegal_metric_is_an_error: "[metrics.Cost]\nunit = \"USD\"\n";
+    /// A misspelt key would leave amounts without their unit.
+    an_unknown_key_of_a_metric_is_an_error: "[metrics.cost]\nunits = \"USD\"\n";
+    /// A customer's click would run a script.
+    a_link_that_runs_a_script_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nupgrade_url = \"javascript:alert(1)\"\n";
+    /// A customer would follow a link to a host of another customer's choice.
+    a_link_to_a_host_that_a_subject_names_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nusage_url = \"https://{{ subject }}/usage\"\n";
+    /// The link would hold the braces.
+    a_link_with_an_unknown_variable_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nusage_url = \"https://example.com/{{ plan }}\"\n";
+    /// Nothing would ever be sent.
+    a_quiet_time_of_a_whole_day_is_an_error: "[[operator.contacts]]\nchannel = \"email\"\naddress = \"ops@b.test\"\nquiet = \"08:00-08:00\"\n";
+    /// A time that no clock shows.
+    a_quiet_time_until_24_00_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"ops@b.test\", quiet = \"22:00-24:00\" }]\n";
+    /// A contact that is meant to hear of days only would hear of nothing.
+    an_unknown_window_of_a_contact_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"ops@b.test\", windows = [\"days\"] }]\n";
+    /// All windows or none: a guess would cost an alert.
+    an_empty_list_of_windows_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"ops@b.test\", windows = [] }]\n";
     /// Levels beyond the fourth have no events.
     plans_of_more_levels_than_there_are_are_an_error: "[plans.org]\nlimits = { requests = 1 }\n\n[subjects]\nseparator = \"/\"\ndefault_plans = [\"org\", \"org\", \"org\", \"org\", \"org\"]\n";
     /// Nobody would have the plan of the second level.

@@ -338,7 +338,7 @@ async fn commands_show_what_a_notice_is_about() {
     }
     let explained = run(&format!("explain {id}")).expect_done();
     let said = format!(
-        "It is no alert but a notice: 400 of 1000 units of grant welcome-2026 of alice (requests, total) were left at \
+        "It is no alert but a notice: 400 of 1,000 units of grant welcome-2026 of alice (requests, total) were left at \
          2026-11-21T08:37:00.123Z and expire at 2100-01-01T00:00:00.000Z. Its id is {}.\n",
         notice.id
     );

@@ -111,19 +111,19 @@ async fn explain_says_when_a_threshold_in_units_is_due_and_when_it_never_is() {
     let explained = run(&outbox, &["explain", "alice"]);
     for said in [
         "The next alert is due at the threshold used:700, which is 700 units: 1 more is needed.",
-        "The threshold remaining:1000 is never due in the day: the limit is 1000 units.",
+        "The threshold remaining:1000 is never due in the day: the limit is 1,000 units.",
     ] {
         assert!(explained.contains(said), "{said} is not in {explained}");
     }
     use_units(&outbox, 1).await;
     let explained = run(&outbox, &["explain", "alice"]);
     assert!(
-        explained.contains(": the threshold used:700 of the limit of 1000 units in the day was reached"),
+        explained.contains(": the threshold used:700 of the limit of 1,000 units in the day was reached"),
         "{explained}"
     );
     let alert = shown(&outbox, &["alerts", "--subject", "alice"]).remove(0);
     let explained = run(&outbox, &["explain", alert["id"].as_str().expect("an id")]);
-    assert!(explained.contains("alice reached the threshold used:700 of 1000 units of requests"), "{explained}");
+    assert!(explained.contains("alice reached the threshold used:700 of 1,000 units of requests"), "{explained}");
 
     let with = async |thresholds: &str| {
         let _: u64 = outbox.run("HSET", &["quota_subject:alice", "thresholds", thresholds]).await;

@@ -39,6 +39,7 @@ fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<
         refuse_at: RefuseAt::default(),
         grant_notice: None,
         rate: RateConfig { algorithm, rates },
+        ..PlanConfig::default()
     };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
     let fields = [("timezone", zone), ("billing_day", "15")];
@@ -230,6 +231,7 @@ fn plan_of_one() -> PlanConfig {
         refuse_at: RefuseAt::default(),
         grant_notice: None,
         rate: RateConfig::default(),
+        ..PlanConfig::default()
     }
 }
 
@@ -321,6 +323,7 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
             refuse_at,
             grant_notice: None,
             rate: RateConfig::default(),
+            ..PlanConfig::default()
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
         let who = subject(&format!("{refuse_at:?} {used}"));

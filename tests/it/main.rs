@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alert_log;
 mod api_actions;
 mod api_authorize;
 mod api_check;
@@ -28,6 +29,7 @@ mod channels_formats;
 mod channels_hostile_mail;
 mod channels_hostile_webhook;
 mod channels_kept_connections;
+mod channels_labels;
 mod channels_proxy;
 mod channels_ssrf;
 mod channels_text;
@@ -73,9 +75,11 @@ mod e2e_metrics;
 mod e2e_migrate;
 mod e2e_migrate_again;
 mod e2e_migrate_paused;
+mod e2e_names;
 mod e2e_partitions;
 mod e2e_planned_failover;
 mod e2e_proxy;
+mod e2e_quiet;
 mod e2e_redis;
 mod e2e_reload;
 mod e2e_rotation;

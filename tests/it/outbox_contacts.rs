@@ -2,7 +2,8 @@
 
 use crate::support::outbox::{Outbox, email, json, subject, webhook};
 use quotabell::contacts::Contact;
-use quotabell::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts, read_locale};
+use quotabell::contacts::resolver::{ContactLookup, ContactResolver, ResolvedContacts};
+use quotabell::contacts::text_settings::read_locale;
 use quotabell::types::{ContactId, Keys};
 
 async fn contacts(outbox: &Outbox, field: &str) -> ResolvedContacts {

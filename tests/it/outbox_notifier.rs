@@ -8,7 +8,7 @@ use crate::support::notifier::Sending;
 use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample};
+use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Sample};
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
@@ -101,6 +101,7 @@ async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settl
     sender
         .notifier
         .attempt(AttemptRequest {
+            subject_name: None,
             delivery: &delivery,
             notification: &notification,
             contact,
@@ -149,6 +150,8 @@ async fn a_mail_bears_the_ids_of_delivery_and_alert() {
     let delivery = DeliveryId::derive(&alert().id, &contact.id);
     assert_eq!(mail.header("Message-ID"), format!("<{delivery}@example.com>"));
     assert_eq!(mail.header("X-Quotabell-Alert"), alert().id.as_str());
+    let thread = format!("<{}@example.com>", alert().period_id());
+    assert_eq!((mail.header("In-Reply-To"), mail.header("References")), (thread.clone(), thread));
     assert_eq!(
         mail.header("Subject"),
         "example-customer: 80.0% of the requests quota for 2026-11-21 used (4,000 of 5,000)"
@@ -228,6 +231,19 @@ async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     assert!(matches!(attempt(&sender, &contact, again).await, Settlement::Delivered(_)));
 }
 
+/// An alert that could have been sent, but had to wait for the morning, must be sent in the morning.
+#[tokio::test]
+async fn an_alert_that_waited_for_the_end_of_a_quiet_time_does_not_expire() {
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let (sender, mut contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    contact.filter.quiet = Some("22:00-07:00".parse().expect("legal"));
+    // It would expire at midnight, which is quiet until seven.
+    let expires_ms = alert().resets_at.expect("an end").0.0 - RAISED.0 + 48 * HOUR_MS;
+    let after = async |ms| first_attempt(&sender, &contact, expires_ms + ms).await;
+    assert!(matches!(after(9 * HOUR_MS).await, Settlement::Delivered(_)));
+    assert!(matches!(after(9 * HOUR_MS + 1).await, Settlement::Expired));
+}
+
 /// A dead delivery that is replayed days later must be sent, and its time starts again.
 #[tokio::test]
 async fn a_replayed_delivery_does_not_expire() {
@@ -255,7 +271,10 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let sender = sender(&server.url());
     let contact = Contact { mute: Some(Mute::default()), ..webhook(&receiver.url("/")) };
     for now in [RAISED, RAISED.plus(1)] {
-        assert_eq!(sender.channels.send_test(&contact, &Sample::example(), now).await.class, OutcomeClass::Delivered);
+        assert_eq!(
+            sender.channels.send_test(&contact, &Sample::example(), &Labels::default(), now).await.class,
+            OutcomeClass::Delivered
+        );
     }
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!(
@@ -265,7 +284,11 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     assert!(first.body.starts_with(br#"{"type":"quota.test","timestamp":"2026-11-21T08:37:00.123Z""#));
 
     assert_eq!(
-        sender.channels.send_test(&Contact::email("bob@example.com"), &Sample::example(), RAISED).await.class,
+        sender
+            .channels
+            .send_test(&Contact::email("bob@example.com"), &Sample::example(), &Labels::default(), RAISED)
+            .await
+            .class,
         OutcomeClass::Delivered
     );
     let mail = ParsedMail::parse(&server.next().await.text());
@@ -295,6 +318,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
     let delivery = DeliveryId::derive(&odd.id, &contact.id);
     let notification = Notification::Alert(odd);
     let request = AttemptRequest {
+        subject_name: None,
         delivery: &delivery,
         notification: &notification,
         contact: &contact,
@@ -332,6 +356,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
     let delivery = notification.delivery_to(&contact.id);
     let attempt = async |attempts: u32, now: UnixMs| {
         let request = AttemptRequest {
+            subject_name: None,
             delivery: &delivery,
             notification: &notification,
             contact: &contact,

@@ -84,6 +84,7 @@ fn plans() -> Plans {
         refuse_at: RefuseAt::default(),
         grant_notice: None,
         rate: RateConfig::default(),
+        ..PlanConfig::default()
     };
     let plans = Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there");
     plans.by_level(keys().separator(), &[]).expect("no plan of a level")

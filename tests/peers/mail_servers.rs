@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use quotabell::channels::email::templates::Templates;
 use quotabell::channels::email::{DkimSettings, EmailConfig};
 use quotabell::channels::sample::SAMPLE_AT;
-use quotabell::channels::{AlertPurpose, ChannelSettings, Channels, Content, DnsConfig, Message, Sample};
+use quotabell::channels::{AlertPurpose, ChannelSettings, Channels, Content, DnsConfig, Labels, Message, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::types::{DeliveryId, Locale, Outcome, OutcomeClass, Percent, Subject};
@@ -103,12 +103,14 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
         delivery: &delivery,
         contact: &contact,
         content,
+        labels: &Labels::default(),
         unsubscribe: Some(UNSUBSCRIBE_URL),
         more_follows: false,
         now: SAMPLE_AT,
     };
     let outcome = channels.send(message).await;
-    let said = Templates::embedded().render(&alert, AlertPurpose::Alert, Some(&locale)).expect("renders");
+    let said =
+        Templates::embedded().render(&alert, &Labels::default(), AlertPurpose::Alert, Some(&locale)).expect("renders");
     let id = format!("<{}@example.com>", delivery.as_str());
     (outcome, json!({"subject": said.subject_line, "text": said.text, "html": said.html, "id": id}))
 }

@@ -7,6 +7,8 @@ use quotabell::channels::{BoxFuture, Caps, ChannelError, ChannelSettings, Channe
 use quotabell::contacts::Contact;
 use quotabell::outbox::{ChannelNotifier, ConsentRequestError, ConsentRequests, RetryConfig, Settlement};
 use quotabell::redis_client::RedisClient;
+use quotabell::subjects::Plans;
+use quotabell::subjects::config::PlanConfig;
 use quotabell::types::{Keys, VerificationRequest};
 
 use super::redis_server::free_port;
@@ -57,7 +59,9 @@ impl Sending {
     ) -> Result<Self, ChannelError> {
         let channels = Arc::new(Channels::new(settings)?);
         let caps = Caps::new(client, Keys::new("usage"));
-        let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, consents);
+        let plans = [("free".to_owned(), PlanConfig::default())].into();
+        let plans = Plans::new(&plans, "free").expect("free is there");
+        let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, consents, plans);
         Ok(Self { channels, notifier })
     }
 

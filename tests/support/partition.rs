@@ -108,6 +108,7 @@ impl Partition {
             refuse_at: RefuseAt::default(),
             grant_notice: None,
             rate: RateConfig::default(),
+            ..PlanConfig::default()
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let plans = plans.by_level(self.keys.separator(), &[]).expect("no plan of a level");
@@ -135,7 +136,7 @@ impl Partition {
                 event_ids_max: settings.event_ids_max,
                 metrics_max: settings.metrics_max,
             },
-            history: HistoryConfig { days: 90 },
+            history: HistoryConfig { days: 90, alerts_days: 400 },
             committer: Arc::new(Committer::new(self.keys.clone(), commits)),
             plans,
             cache_entries: 1000,

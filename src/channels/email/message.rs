@@ -20,6 +20,8 @@ pub struct Mail<'a> {
     /// The source of the Message-ID: the delivery's id, so that it is the same on every attempt, or a unique id for
     /// each message.
     pub message_id: &'a str,
+    /// The id of the thread, the same for all emails about one period of a quota. `None` for an email of its own.
+    pub thread_id: Option<&'a str>,
     /// The alert's id for the header `X-Quotabell-Alert`, for filters and support. `None` if the email is not about an
     /// alert.
     pub alert_id: Option<&'a str>,
@@ -66,6 +68,12 @@ pub(super) fn write(
         .date(sent_at)
         .message_id(Some(message_id))
         .raw_header(raw("Auto-Submitted", "auto-generated".to_owned()));
+    if let Some(thread_id) = mail.thread_id {
+        // A message that does not exist: nobody knows which email a mailbox got first. Mail software shows the emails
+        // that refer to it together.
+        let root = format!("<{}@{}>", token(thread_id), author.email.domain());
+        message = message.in_reply_to(root.clone()).references(root);
+    }
     if let Some(alert_id) = mail.alert_id {
         message = message.raw_header(raw("X-Quotabell-Alert", token(alert_id)));
     }
@@ -127,6 +135,7 @@ mod tests {
         Mail {
             to: "bob@example.com",
             message_id: "delivery_1",
+            thread_id: Some("period_1"),
             alert_id: Some("alert_1"),
             unsubscribe: Some("https://quota.example.com/unsubscribe/YWxpY2U.Y18x.c2lnbmF0dXJl"),
             subject_line,
@@ -165,7 +174,7 @@ mod tests {
             let (head, _) = text.split_once("\r\n\r\n").expect("a body");
             let names: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with([' ', '\t'])).map(|line| line.split(':').next().unwrap_or_default()).collect();
             prop_assert_eq!(names.iter().filter(|name| **name == "Subject").count(), 1);
-            prop_assert!(names.len() <= 12, "{:?}", names);
+            prop_assert!(names.len() <= 14, "{:?}", names);
         }
     }
 }

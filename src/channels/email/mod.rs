@@ -14,6 +14,7 @@ use super::channel::{
 };
 use super::error::ChannelError;
 use super::grant_text;
+use super::labels::Labels;
 use super::notice_text;
 use super::resolver::DnsConfig;
 use crate::contacts::Contact;
@@ -152,21 +153,23 @@ impl EmailChannel {
 
     /// Renders with the operator's templates, or with the embedded ones if those fail. `None` for a challenge, which an
     /// email can't ask for.
-    fn render(&self, content: Content<'_>, now: UnixMs, locale: Option<&Locale>) -> Option<Rendered> {
-        let rendered = render_with(&self.templates, content, now, locale)?;
+    fn render(&self, message: &Message<'_>) -> Option<Rendered> {
+        let Message { content, labels, now, .. } = *message;
+        let locale = message.contact.locale.as_ref();
+        let rendered = render_with(&self.templates, content, labels, now, locale)?;
         Some(rendered.unwrap_or_else(|error| {
             let id = content.id();
             counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Email.as_str()).increment(1);
             tracing::error!(notification = id, error = %error, "template failed, the embedded one is used instead");
             let locale = self.templates.files.used_for(locale);
-            let embedded = render_with(&self.embedded, content, now, Some(locale)).and_then(Result::ok);
+            let embedded = render_with(&self.embedded, content, labels, now, Some(locale)).and_then(Result::ok);
             embedded.expect("the embedded templates render every notification")
         }))
     }
 
     pub(super) async fn send(&self, message: Message<'_>) -> Outcome {
         let Message { delivery, contact, content, unsubscribe, now, .. } = message;
-        let Some(Rendered { subject_line, text, html }) = self.render(content, now, contact.locale.as_ref()) else {
+        let Some(Rendered { subject_line, text, html }) = self.render(&message) else {
             return Outcome::failed(OutcomeClass::Permanent, "a mail asks for a code, not for a challenge");
         };
         let (message_id, alert_id) = match content {
@@ -174,9 +177,14 @@ impl EmailChannel {
             Content::Verification(question) => (question.id, None),
             Content::GrantExpires(..) | Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
         };
+        let thread_id = match content {
+            Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
+            _ => None,
+        };
         let mail = Mail {
             to: contact.address(),
             message_id,
+            thread_id: thread_id.as_deref(),
             alert_id,
             unsubscribe,
             subject_line: &subject_line,
@@ -204,12 +212,15 @@ impl EmailChannel {
 fn render_with(
     templates: &Templates,
     content: Content<'_>,
+    labels: &Labels,
     now: UnixMs,
     locale: Option<&Locale>,
 ) -> Option<Result<Rendered, ChannelError>> {
     match content {
-        Content::Alert(alert, purpose) => Some(templates.render(alert, purpose, locale)),
-        Content::GrantExpires(notice, purpose) => Some(templates.render_grant_expires(notice, purpose, now, locale)),
+        Content::Alert(alert, purpose) => Some(templates.render(alert, labels, purpose, locale)),
+        Content::GrantExpires(notice, purpose) => {
+            Some(templates.render_grant_expires(notice, labels, purpose, now, locale))
+        }
         Content::Verification(ConsentQuestion { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
             let minutes = (lifetime.as_secs() / 60).max(1);
@@ -219,7 +230,7 @@ fn render_with(
         }
         Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
         Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(Rendered::from)),
-        Content::Digest(_) => Some(Ok(notice_text::render(content, now).into())),
+        Content::Digest(_) => Some(Ok(notice_text::render(content, labels, now).into())),
     }
 }
 
@@ -244,16 +255,16 @@ pub(super) fn check_settings(config: &EmailConfig) -> Result<(), InvalidSetting>
 }
 
 pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {
-    let PreviewRequest { alert, locale, .. } = request;
+    let PreviewRequest { alert, labels, locale, .. } = request;
     let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
     let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
     let notice = DisabledNotice { subject: alert.subject.clone(), ..notice_text::disabled_sample() };
     let disabled = templates.render_disabled(&notice, locale)?;
-    let mails =
-        [templates.render(alert, AlertPurpose::Alert, locale)?, templates.render_verification(question, locale)?];
+    let mail = templates.render(alert, labels, AlertPurpose::Alert, locale)?;
+    let mails = [mail, templates.render_verification(question, locale)?];
     let texts = mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
     let (grant, now) = (grant_text::sample_for(alert), alert.raised_at_ms);
     let Rendered { subject_line, text, html } =
-        templates.render_grant_expires(&grant, AlertPurpose::Alert, now, locale)?;
+        templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
     Ok(texts.chain([disabled.heading, disabled.text, subject_line, text, html]).collect())
 }

@@ -17,6 +17,7 @@ use super::template_files::{NAMES, SETTING, TemplateFiles};
 use crate::channels::channel::AlertPurpose;
 use crate::channels::error::ChannelError;
 use crate::channels::grant_text;
+use crate::channels::labels::Labels;
 use crate::channels::notice_text::{self, NoticeText};
 use crate::channels::sample::{SAMPLE_AT, Sample};
 use crate::channels::templating::{self, entities, environment, variables};
@@ -29,8 +30,9 @@ const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
 const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
-const SHARED: [(&str, &str); 4] = [
+const SHARED: [(&str, &str); 5] = [
     ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
+    ("shared/links.html", include_str!("../../../templates/shared/links.html")),
     ("shared/alert.html", include_str!("../../../templates/shared/alert.html")),
     ("shared/grant_expires.html", include_str!("../../../templates/shared/grant_expires.html")),
     ("shared/verify.html", include_str!("../../../templates/shared/verify.html")),
@@ -120,14 +122,14 @@ impl Templates {
     }
 
     fn render_samples(&self, locale: &Locale) -> Result<(), ChannelError> {
-        for (alert, purpose) in templating::samples() {
-            self.render(&alert, purpose, Some(locale))?;
+        for (alert, labels, purpose) in templating::samples() {
+            self.render(&alert, &labels, purpose, Some(locale))?;
         }
         for link in [SAMPLE_VERIFICATION.link, None] {
             self.render_verification(VerifyVariables { link, ..SAMPLE_VERIFICATION }, Some(locale))?;
         }
-        for (notice, purpose, now) in grant_text::samples() {
-            self.render_grant_expires(&notice, purpose, now, Some(locale))?;
+        for (notice, labels, purpose, now) in grant_text::samples() {
+            self.render_grant_expires(&notice, &labels, purpose, now, Some(locale))?;
         }
         notice_text::disabled_samples().try_for_each(|notice| self.render_disabled(&notice, Some(locale)).map(drop))
     }
@@ -145,11 +147,12 @@ impl Templates {
     pub fn render(
         &self,
         alert: &Alert,
+        labels: &Labels,
         purpose: AlertPurpose,
         locale: Option<&Locale>,
     ) -> Result<Rendered, ChannelError> {
         let [prefix, subject_line, text, html] =
-            self.render_all(ALERT, &variables(alert, purpose, printable), locale)?;
+            self.render_all(ALERT, &variables(alert, labels, purpose, printable), locale)?;
         Ok(Rendered { subject_line: one_line(&format!("{prefix} {subject_line}")), text, html })
     }
 
@@ -169,11 +172,12 @@ impl Templates {
     pub fn render_grant_expires(
         &self,
         notice: &GrantNotice,
+        labels: &Labels,
         purpose: AlertPurpose,
         now: UnixMs,
         locale: Option<&Locale>,
     ) -> Result<Rendered, ChannelError> {
-        let variables = grant_text::variables(notice, purpose, now);
+        let variables = grant_text::variables(notice, labels, purpose, now);
         let [subject_line, text, html] = self.render_all(GRANT_EXPIRES, &variables, locale)?;
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
     }
@@ -233,10 +237,13 @@ fn sample_of(name: &str) -> Value {
     match name {
         _ if VERIFY.contains(&name) => Value::from(Serde(SAMPLE_VERIFICATION)),
         _ if GRANT_EXPIRES.contains(&name) => {
-            grant_text::variables(&grant_text::sample(), AlertPurpose::Alert, SAMPLE_AT)
+            grant_text::variables(&grant_text::sample(), &Labels::default(), AlertPurpose::Alert, SAMPLE_AT)
         }
         _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
-        _ => variables(&Sample::example().alert(percent, SAMPLE_AT), AlertPurpose::Alert, printable),
+        _ => {
+            let alert = Sample::example().alert(percent, SAMPLE_AT);
+            variables(&alert, &Labels::default(), AlertPurpose::Alert, printable)
+        }
     }
 }
 
@@ -305,9 +312,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a folder");
         std::fs::write(directory.path().join("subject.txt"), "{{ subject }}\n  at {{ used_percent }}%\n")
             .expect("written");
-        let rendered =
-            load(directory.path()).expect("legal").render(&sample(80), AlertPurpose::Alert, None).expect("renders");
-        let ours = Templates::embedded().render(&sample(80), AlertPurpose::Alert, None).expect("renders");
+        let rendered = load(directory.path())
+            .expect("legal")
+            .render(&sample(80), &Labels::default(), AlertPurpose::Alert, None)
+            .expect("renders");
+        let ours =
+            Templates::embedded().render(&sample(80), &Labels::default(), AlertPurpose::Alert, None).expect("renders");
         assert_eq!(rendered.subject_line, "example-customer at 80.0%");
         assert_eq!((rendered.text, rendered.html), (ours.text, ours.html));
     }
@@ -323,7 +333,7 @@ mod tests {
         let of = |threshold: &str| {
             let threshold: Threshold = threshold.parse().expect("legal");
             let alert = Sample::example().alert(threshold, SAMPLE_AT);
-            templates.render(&alert, AlertPurpose::Alert, None).expect("renders").subject_line
+            templates.render(&alert, &Labels::default(), AlertPurpose::Alert, None).expect("renders").subject_line
         };
         // The limit of the sample is 5,000.
         for (threshold, share) in [
@@ -356,8 +366,14 @@ mod tests {
         let advice = "This is a warning: nothing is refused below the limit.";
         write(&english.replace(advice, "Noch wird nichts abgelehnt & <b>gut</b>."));
         let german = Locale::parse("de").expect("a tag");
-        let rendered = load(directory.path()).expect("legal").render(&sample(80), AlertPurpose::Alert, Some(&german));
-        let ours = Templates::embedded().render(&sample(80), AlertPurpose::Alert, None).expect("renders");
+        let rendered = load(directory.path()).expect("legal").render(
+            &sample(80),
+            &Labels::default(),
+            AlertPurpose::Alert,
+            Some(&german),
+        );
+        let ours =
+            Templates::embedded().render(&sample(80), &Labels::default(), AlertPurpose::Alert, None).expect("renders");
         assert!(ours.html.contains(advice));
         assert_eq!(
             rendered.expect("renders").html,
@@ -409,7 +425,7 @@ mod tests {
             alert.subject = Subject::parse(format!("<script>{name}").as_bytes()).expect("legal");
             alert.used = used;
             for locale in EMBEDDED.files.locales() {
-                let rendered = EMBEDDED.render(&alert, AlertPurpose::Alert, Some(locale)).expect("renders");
+                let rendered = EMBEDDED.render(&alert, &Labels::default(), AlertPurpose::Alert, Some(locale)).expect("renders");
                 prop_assert!(!rendered.html.contains("<script>"));
                 prop_assert!(!rendered.subject_line.contains('\n'));
             }

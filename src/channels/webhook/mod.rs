@@ -122,7 +122,7 @@ impl WebhookChannel {
     }
 
     pub(super) async fn send(&self, message: Message<'_>) -> Outcome {
-        let Message { contact, content, now, more_follows, .. } = message;
+        let Message { contact, content, labels, now, more_follows, .. } = message;
         let refused = |error| Outcome::failed(OutcomeClass::Permanent, error);
         let Some(options) = contact.options() else { return refused("the contact is no webhook") };
         let challenge = match content {
@@ -135,10 +135,10 @@ impl WebhookChannel {
             },
             _ => None,
         };
-        let body = self.templates.body(options, content, now).unwrap_or_else(|error| {
+        let body = self.templates.body(options, content, labels, now).unwrap_or_else(|error| {
             counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Webhook.as_str()).increment(1);
             tracing::error!(alert = content.id(), %error, "template failed, the standard body is sent instead");
-            WebhookBody::json(payload::standard(content, now))
+            WebhookBody::json(payload::standard(content, labels, now))
         });
         let own = own_time();
         if let Some(apart_s) = seconds_too_far_apart(now, own) {
@@ -198,11 +198,12 @@ fn probed(url: &str, outcome: Outcome) -> ProbeResult {
 }
 
 pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {
-    let PreviewRequest { alert, format, .. } = request;
+    let PreviewRequest { alert, labels, format, .. } = request;
     let templates = WebhookTemplates::load(config.templates.as_deref())?;
     let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
-    Ok(vec![templates.body(&options, Content::Alert(alert, AlertPurpose::Alert), alert.raised_at_ms)?.json])
+    let content = Content::Alert(alert, AlertPurpose::Alert);
+    Ok(vec![templates.body(&options, content, labels, alert.raised_at_ms)?.json])
 }
 
 /// Judges secret and headers of a contact by its format.

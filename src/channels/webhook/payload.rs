@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
+use crate::channels::labels::Labels;
 use crate::types::alert::used_percent;
 use crate::types::text::is_control;
 use crate::types::{Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, Subject, UnixMs};
@@ -26,16 +27,16 @@ pub(super) struct Payload<'a> {
 impl<'a> Payload<'a> {
     /// The content of this message. `now` is the time of a question; all other messages have their own time, the same
     /// on every attempt.
-    pub(super) fn new(content: Content<'a>, now: UnixMs) -> Self {
+    pub(super) fn new(content: Content<'a>, labels: &Labels, now: UnixMs) -> Self {
         let (kind, at, data, subject) = match content {
             Content::Alert(alert, purpose) => {
                 // Test alerts have their own type, so that receivers can't confuse them with real ones.
                 let is_test = purpose == AlertPurpose::Test;
                 let kind = if is_test { "quota.test" } else { "quota.threshold_reached" };
-                (kind, alert.raised_at_ms, alert_data(alert, purpose), Some(&alert.subject))
+                (kind, alert.raised_at_ms, alert_data(alert, labels, purpose), Some(&alert.subject))
             }
             Content::GrantExpires(notice, purpose) => {
-                ("quota.grant_expires", notice.raised_at.0, grant_data(notice, purpose), Some(&notice.subject))
+                ("quota.grant_expires", notice.raised_at.0, grant_data(notice, labels, purpose), Some(&notice.subject))
             }
             Content::Verification(question) => {
                 // A code is for people: a webhook is never asked for one.
@@ -54,15 +55,15 @@ impl<'a> Payload<'a> {
 }
 
 /// Writes the standard body of a message.
-pub fn standard(content: Content<'_>, now: UnixMs) -> String {
-    let Payload { kind, timestamp, data, .. } = Payload::new(content, now);
+pub fn standard(content: Content<'_>, labels: &Labels, now: UnixMs) -> String {
+    let Payload { kind, timestamp, data, .. } = Payload::new(content, labels, now);
     object([("type", json(kind)), ("timestamp", json(timestamp)), ("data", data)])
 }
 
 /// Writes a message as a CloudEvent 1.0 in structured mode. Its id is that of the alert, question or notice, because a
 /// receiver drops repetitions by source and id.
-pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
-    let Payload { kind, timestamp, data, subject } = Payload::new(content, now);
+pub(super) fn cloud_event(content: Content<'_>, labels: &Labels, now: UnixMs) -> String {
+    let Payload { kind, timestamp, data, subject } = Payload::new(content, labels, now);
     // An attribute must not contain control characters; `data` has the unchanged subject.
     let subject = subject.map(|subject| ("subject", json(subject.as_str().replace(is_control, "\u{fffd}"))));
     let first =
@@ -78,7 +79,7 @@ pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
     }
 }
 
-fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
+fn alert_data(alert: &Alert, labels: &Labels, purpose: AlertPurpose) -> String {
     let first = [
         ("subject", json(&alert.subject)),
         ("metric", json(alert.metric.as_str())),
@@ -96,10 +97,11 @@ fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
         ("resets_at", json(alert.resets_at.map(|end| shortest(end.0)))),
     ];
     let largest = (!alert.largest.is_empty()).then(|| ("largest", json(&alert.largest)));
-    object(first.into_iter().chain(percent).chain(rest).chain(largest).chain(copy_mark(purpose)))
+    let last = largest.into_iter().chain(label_members(labels)).chain(copy_mark(purpose));
+    object(first.into_iter().chain(percent).chain(rest).chain(last))
 }
 
-fn grant_data(notice: &GrantNotice, purpose: AlertPurpose) -> String {
+fn grant_data(notice: &GrantNotice, labels: &Labels, purpose: AlertPurpose) -> String {
     let note = notice.note.as_ref().map(|note| ("note", json(note)));
     let grant = [
         ("id", json(notice.grant.as_str())),
@@ -118,7 +120,19 @@ fn grant_data(notice: &GrantNotice, purpose: AlertPurpose) -> String {
         ("plan", json(&notice.plan)),
         ("timezone", json(&notice.timezone)),
     ];
-    object(members.into_iter().chain(copy_mark(purpose)))
+    object(members.into_iter().chain(label_members(labels)).chain(copy_mark(purpose)))
+}
+
+/// The unit and the scale of the counts, which stay whole numbers, and the links; each only if it is configured.
+fn label_members(
+    Labels { format, upgrade_url, usage_url, .. }: &Labels,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let unit = format.unit.as_ref().map(|unit| ("unit", json(unit)));
+    let scale = (format.scale > 0).then(|| ("scale", json(format.scale)));
+    let links = [("upgrade", upgrade_url), ("usage", usage_url)];
+    let links = links.into_iter().filter_map(|(name, url)| Some((name, json(url.as_ref()?)))).collect::<Vec<_>>();
+    let links = (!links.is_empty()).then(|| ("links", object(links)));
+    unit.into_iter().chain(scale).chain(links)
 }
 
 /// Only a copy, for a contact of the operator, is marked.

@@ -19,7 +19,8 @@ use crate::types::{ContactId, Subject};
 #[command(
     group = ArgGroup::new("named").required(true).args(AddressArgs::names()),
     after_help = "Adds one contact and leaves the others unchanged. If the address exists already, the contact keeps \
-        its id and mute; --webhook-secret, --format, --header, --threshold and --metric each replace the old value. \
+        its id and mute; --webhook-secret, --format, --header, --threshold, --metric, --window, \
+        --quiet, --quiet-all and --subtree each replace the old value. \
         The contact is verified and enabled. Without --webhook-secret, a new webhook whose format needs one gets a \
         generated secret, printed once.
 
@@ -27,6 +28,7 @@ Examples:
   quotabell contact add alice --email a@b.test
   quotabell contact add alice --email cto@b.test --threshold 100 --metric requests
   quotabell contact add alice --email cto@b.test --threshold all
+  quotabell contact add alice --email cto@b.test --window month --quiet 22:00-07:00
   quotabell contact add alice --webhook https://example.com/hook --id main
   quotabell contact add alice --webhook https://hooks.slack.com/services/T0/B0/abc --format slack
   quotabell contact add alice --webhook https://events.pagerduty.com/v2/enqueue --format pagerduty --webhook-secret KEY

@@ -23,7 +23,7 @@ pub enum ContactAction {
     /// List the contacts of a subject
     List(list::ContactListArgs),
     /// Add one contact, or change its secret or which alerts it gets
-    Add(add::ContactAddArgs),
+    Add(Box<add::ContactAddArgs>),
     /// Remove one contact, and cancel its pending deliveries
     #[command(after_help = change::REMOVE_HELP)]
     Remove(SelectedContactArgs),
@@ -40,7 +40,7 @@ pub enum ContactAction {
 pub async fn run(args: ContactArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         ContactAction::List(args) => list::run(args, context).await,
-        ContactAction::Add(args) => add::run(args, context).await,
+        ContactAction::Add(args) => add::run(*args, context).await,
         ContactAction::Remove(args) => change::remove(args, context).await,
         ContactAction::Mute(args) => change::mute(args, context).await,
         ContactAction::Unmute(args) => change::unmute(args, context).await,

@@ -57,7 +57,7 @@ fn help() -> String {
     let contacts: Vec<String> = ContactColumns::names().collect();
     format!(
         "CSV has a header line; JSON Lines has one object per line. The fields of both: subject, plan, timezone, \
-    billing_day, billing_month, limit:METRIC (such as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON \
+    billing_day, billing_month, limit:METRIC (such as 5000 or \"600/hour 5000/day\"), thresholds, locale, name, {}. A JSON \
         line may name \
     `limits` and `grants` as the HTTP API does.
 Each line changes what it names, like `subject set`: an empty cell changes nothing, `none` removes the limits of a metric.

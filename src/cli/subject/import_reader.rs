@@ -20,7 +20,7 @@ use super::import_text::ImportText;
 pub const SUBJECT: &str = "subject";
 
 /// The fields that a line may hold, beside `limit:<metric>` and the contacts.
-const FIELDS: [&str; 7] = [SUBJECT, "plan", "timezone", "billing_day", "billing_month", "thresholds", "locale"];
+const FIELDS: [&str; 8] = [SUBJECT, "plan", "timezone", "billing_day", "billing_month", "thresholds", "locale", "name"];
 
 /// The limits of all metrics in one object, in JSON Lines alone. A cell holds those of one metric.
 const LIMITS: &str = "limits";

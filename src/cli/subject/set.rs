@@ -21,7 +21,7 @@ use crate::subjects::SubjectRecord;
 use crate::subjects::record::{self, LIMIT_PREFIX, limit_warnings};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
-use crate::types::{BillingDay, BillingMonth, Locale, Subject, Threshold};
+use crate::types::{BillingDay, BillingMonth, DisplayName, Locale, Subject, Threshold};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
@@ -37,6 +37,7 @@ Examples:
   quotabell subject set alice --plan free --timezone Asia/Ho_Chi_Minh --locale vi
   quotabell subject set alice --limit requests=5000 --limit tokens=none
   quotabell subject set alice --limit requests=600/hour --limit requests=5000/day
+  quotabell subject set cust_4711 --name 'Acme Inc.'
   quotabell subject set alice --billing-day 15
   quotabell subject set acme --limit spend=100000/year --billing-month 4
   quotabell subject set alice --threshold 50 --threshold 90
@@ -67,11 +68,14 @@ pub struct SubjectSetArgs {
     /// The language of emails, such as vi or pt-BR
     #[arg(long, value_name = "TAG")]
     pub locale: Option<Locale>,
+    /// The subject's name in texts, beside its id
+    #[arg(long)]
+    pub name: Option<DisplayName>,
     #[command(flatten)]
     pub contacts: FilteredAddressArgs,
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
-    /// Remove contacts, limits, thresholds, billing-day, billing-month, timezone, locale or plan
+    /// Remove contacts, limits, thresholds, billing-day, billing-month, timezone, locale, name or plan
     #[arg(long, value_parser = CLEARABLE, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
     pub clear: Vec<String>,
     #[command(flatten)]
@@ -79,8 +83,8 @@ pub struct SubjectSetArgs {
 }
 
 /// What `--clear` takes: `contacts`, `limits`, and fields with a hyphen for each underscore.
-const CLEARABLE: [&str; 8] =
-    ["contacts", "limits", "thresholds", "billing-day", "billing-month", "timezone", "locale", "plan"];
+const CLEARABLE: [&str; 9] =
+    ["contacts", "limits", "thresholds", "billing-day", "billing-month", "timezone", "locale", "name", "plan"];
 
 /// `--replace-all-contacts`, for commands that name contacts.
 #[derive(Debug, Clone, Copy, Args)]
@@ -168,10 +172,21 @@ const OPTIONS: &str = "`quotabell subject set --help` lists the options, with ex
 fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectChange> {
     let bad = |message: String| hint::usage(message, OPTIONS);
     let SubjectSetArgs {
-        subject, plan, timezone, billing_day, billing_month, thresholds, locale, replaced, clear, ..
+        subject,
+        plan,
+        timezone,
+        billing_day,
+        billing_month,
+        thresholds,
+        locale,
+        name,
+        replaced,
+        clear,
+        ..
     } = args;
     let thresholds = Some(thresholds).filter(|thresholds| !thresholds.is_empty());
-    let set = SubjectRecord { plan, timezone, billing_day, billing_month, thresholds, locale, limits: BTreeMap::new() };
+    let limits = BTreeMap::new();
+    let set = SubjectRecord { plan, timezone, billing_day, billing_month, thresholds, locale, name, limits };
     let [clears_contacts, clears_limits] = ["contacts", "limits"].map(|what| clear.iter().any(|named| named == what));
     let others = if clears_limits { OtherSettings::ClearLimits } else { OtherSettings::Keep };
     let cleared = clear.iter().filter(|what| !["contacts", "limits"].contains(&what.as_str()));

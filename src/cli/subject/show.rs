@@ -126,6 +126,7 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
         ("limits", shown.limits()),
         ("thresholds", shown.thresholds()),
         ("locale", or_dash(shown.locale.as_ref())),
+        ("name", or_dash(shown.name.as_ref())),
     ];
     if shown.contacts.is_empty() {
         pairs.push(("contact", or_dash(None::<&str>)));

@@ -1,7 +1,6 @@
 //! Explains what a delivery carries, and why that was raised. Pure.
 
-use crate::types::text::pluralize;
-use crate::types::{Alert, GrantNotice, NotificationKind, Threshold};
+use crate::types::{Alert, GrantNotice, MetricFormat, NotificationKind, Threshold};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::DisabledContactView;
 
@@ -9,19 +8,22 @@ use crate::views::deliveries::DisabledContactView;
 pub(super) const CROSSING: usize = 2;
 
 /// Explains why the alert was raised.
-pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
+pub(super) fn crossing(alert: &Alert, of: &MetricFormat, stream: &str) -> [String; CROSSING] {
     let Alert { id, subject, metric, window, period, threshold, threshold_units, limit, .. } = alert;
     let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
     [
         format!(
-            "{subject} reached {} of {} of {metric} {}: the count went from {used_before} to {used}, and {} needed.",
+            "{subject} reached {} of {} of {metric} {}: the count went from {} to {}, and {} {} needed.",
             threshold_name(*threshold),
-            pluralize(*limit, "unit", "units"),
+            of.counted(*limit),
             match period.has_end() {
                 true => format!("in the {window} {period} ({timezone})"),
                 false => "in total".to_owned(),
             },
-            pluralize(*threshold_units, "was", "were")
+            of.amount(*used_before),
+            of.amount(*used),
+            of.amount(*threshold_units),
+            if *threshold_units == 1 { "was" } else { "were" }
         ),
         format!(
             "The commit of the entries {first_entry} to {last_entry} of {stream} raised alert {id} at {raised_at_ms}, under plan \
@@ -39,7 +41,7 @@ pub(super) fn threshold_name(threshold: Threshold) -> String {
 }
 
 /// Explains contents other than an alert or a request for consent.
-pub(super) fn notice(detail: &DeliveryDetailView) -> Option<String> {
+pub(super) fn notice(detail: &DeliveryDetailView, of: &MetricFormat) -> Option<String> {
     match (detail.delivery.r#type, &detail.disabled_contact) {
         (NotificationKind::ContactDisabled, Some(DisabledContactView { id, channel, address, disabled })) => {
             Some(format!(
@@ -54,7 +56,7 @@ pub(super) fn notice(detail: &DeliveryDetailView) -> Option<String> {
         (NotificationKind::ContactDisabled, None) => {
             Some("It is no alert but a notice: a contact of the subject was disabled.".to_owned())
         }
-        (NotificationKind::GrantExpires, _) => detail.grant_notice.as_ref().map(expiring_grant),
+        (NotificationKind::GrantExpires, _) => detail.grant_notice.as_ref().map(|notice| expiring_grant(notice, of)),
         (NotificationKind::Digest, _) => {
             Some("It is no alert but the operator's digest of a day: what did not reach anybody.".to_owned())
         }
@@ -63,11 +65,12 @@ pub(super) fn notice(detail: &DeliveryDetailView) -> Option<String> {
 }
 
 /// Explains why the notice before units of a grant expire was raised.
-fn expiring_grant(notice: &GrantNotice) -> String {
+fn expiring_grant(notice: &GrantNotice, of: &MetricFormat) -> String {
     let GrantNotice { id, subject, metric, window, grant, units, remaining, expires_at, raised_at, .. } = notice;
     format!(
-        "It is no alert but a notice: {remaining} of {} of grant {grant} of {subject} ({metric}, {window}) were left at \
+        "It is no alert but a notice: {} of {} of grant {grant} of {subject} ({metric}, {window}) were left at \
          {raised_at} and expire at {expires_at}. Its id is {id}.",
-        pluralize(units.get(), "unit", "units"),
+        of.amount(*remaining),
+        of.counted(units.get()),
     )
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::content::{crossing, notice};
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
-use crate::contacts::resolver::ResolvedContacts;
+use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::outbox::retry_policy::give_up_after;
 use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
 use crate::types::{
-    Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Period, QuotaNotification, Rate, UnixMs,
+    Channel, ContactId, DeliveryState, MetricFormat, NotificationKind, OutcomeClass, Period, QuotaNotification, Rate,
+    UnixMs,
 };
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView};
@@ -25,6 +26,8 @@ pub enum Audience {
 pub(super) struct DeliveryFacts<'a> {
     pub(super) stream: &'a str,
     pub(super) detail: DeliveryDetailView,
+    /// How people read the metric's counts, if it is about a quota.
+    pub(super) format: MetricFormat,
     pub(super) now: UnixMs,
     /// The subject's present contacts and mutes.
     pub(super) contacts: &'a ResolvedContacts,
@@ -49,7 +52,7 @@ pub(super) struct CapState {
 pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(alert) = &facts.detail.alert {
-        said.extend(crossing(alert, facts.stream));
+        said.extend(crossing(alert, &facts.format, facts.stream));
     }
     if let Some(request) = &facts.detail.verification {
         said.push(format!(
@@ -57,7 +60,7 @@ pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<St
             facts.detail.delivery.subject, request.requested_at, request.expires_at
         ));
     }
-    said.extend(notice(&facts.detail));
+    said.extend(notice(&facts.detail, &facts.format));
     said.push(fan_out(facts));
     said.extend(attempts(facts, audience));
     said.extend(match facts.detail.delivery.state {
@@ -192,10 +195,20 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     if delivery.channel == Channel::None {
         return said;
     }
+    said.extend(quiet(facts));
     said.push(next_attempt(facts, due));
     said.extend(facts.cap.as_ref().map(|cap| capped(cap, facts.now)));
     said.extend(given_up(facts, due));
     said
+}
+
+/// Explains that it waits for the end of a quiet time.
+fn quiet(facts: &DeliveryFacts<'_>) -> Option<String> {
+    let (quota, contact) = (facts.detail.quota()?, &facts.detail.delivery.contact_id);
+    let ContactLookup::Found(contact) = facts.contacts.find(contact) else { return None };
+    let (quiet, until) = (contact.filter.quiet?, contact.filter.quiet_until(quota, facts.now)?);
+    let but = if contact.filter.quiet_all { "" } else { "; alerts at 100 % do not wait" };
+    Some(format!("Its contact is quiet at {quiet} ({}): nothing is sent before {until}{but}.", quota.timezone()))
 }
 
 /// Explains that sending is paused.

@@ -259,6 +259,7 @@ impl Explainer {
             give_up_after: self.give_up_after,
             first_attempt: detail.first_attempt.map(|first| first.after(paused)),
             daemons,
+            format: detail.quota().map(|quota| self.plans.format_of(quota.metric())).unwrap_or_default(),
             detail,
         };
         let sentences = delivery::sentences(&facts, audience);
@@ -281,7 +282,7 @@ impl Explainer {
             subject: Some(raised.subject.clone()),
             ..DeliveryFilter::default()
         };
-        let mut explanation = content::crossing(&raised, keys.stream()).to_vec();
+        let mut explanation = content::crossing(&raised, &self.plans.format_of(&raised.metric), keys.stream()).to_vec();
         let mut details = Vec::new();
         for view in deliveries::list_all(partition, &filter, usize::MAX).await? {
             if let Some(detail) = deliveries::read_detail(partition, &view.id).await? {
@@ -343,13 +344,13 @@ impl Explainer {
         let settings = SubjectSettings::read(&stored, &self.plans);
         let contacts = self.contacts.read_contacts(&stored);
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
-        let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+        let usage = usage::read(partition, &self.plans, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let mut above = Vec::new();
         for level in &levels[1..] {
             let settings = SubjectSettings::read(&StoredLevels::read(client, keys, &level.subject).await?, &self.plans);
             let subject = level.subject.clone();
             let request = UsageRequest { subject, settings, day: None, now, late_max: self.late_max };
-            let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+            let usage = usage::read(partition, &self.plans, request).await?.ok_or(ExplainError::NoPeriod(now))?;
             above.push((usage, level.profile.refuse_at()));
         }
         let facts = subject::SubjectFacts {
@@ -367,9 +368,8 @@ impl Explainer {
             pause: pause.as_ref(),
             daemons,
         };
-        let explanation = subject::sentences(&facts);
-        let (about, id) = ("subject", subject.to_string());
-        Ok(Explanation { about, id, explanation, alert: None, deliveries: Vec::new(), usage: Some(usage) })
+        let (explanation, id) = (subject::sentences(&facts), subject.to_string());
+        Ok(Explanation { about: "subject", id, explanation, alert: None, deliveries: Vec::new(), usage: Some(usage) })
     }
 }
 

@@ -9,9 +9,7 @@ use crate::ledger::thresholds::{LimitThreshold, thresholds_of};
 use crate::outbox::Pause;
 use crate::subjects::{RefuseAt, SubjectMutes};
 use crate::types::text::pluralize;
-use crate::types::{
-    Alert, AlertId, Channel, ContactFilter, DeliveryState, LimitUnits, Metric, Threshold, Units, UnixMs,
-};
+use crate::types::{Alert, AlertId, Channel, ContactFilter, DeliveryState, LimitUnits, Threshold, Units, UnixMs};
 use crate::views::usage::{MetricUsageView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
@@ -39,7 +37,7 @@ pub(super) struct SubjectFacts<'a> {
 
 /// All sentences.
 pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
-    let UsageView { subject, plan, timezone, metrics, unreadable } = facts.usage;
+    let UsageView { subject, name, plan, timezone, metrics, unreadable } = facts.usage;
     let mut said = Vec::new();
     if !facts.is_known {
         said.push(format!(
@@ -48,7 +46,8 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
              this name."
         ));
     }
-    said.push(format!("{subject} has plan {plan} and the time zone {timezone}."));
+    let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    said.push(format!("{subject}{name} has plan {plan} and the time zone {timezone}."));
     match facts.daemons {
         LiveDaemons::None => {
             said.push(
@@ -71,7 +70,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     }
     for metric in metrics {
         for window in &metric.windows {
-            said.extend(of_window(&metric.metric, window, facts));
+            said.extend(of_window(metric, window, facts));
         }
     }
     if metrics.is_empty() {
@@ -92,7 +91,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
 
 /// The limits of a level above that let no check through.
 fn exhausted(level: &UsageView, refuse_at: RefuseAt) -> Vec<String> {
-    let of_window = |metric: &Metric, window: &WindowUsageView| {
+    let of_window = |MetricUsageView { metric, format, .. }: &MetricUsageView, window: &WindowUsageView| {
         let (used, limit) = (window.used.unwrap_or_default(), LimitUnits::default().plus(window.limit?));
         let span = match window.resets_at {
             Some(_) => format!("in the {} {}", window.window, window.period),
@@ -100,20 +99,25 @@ fn exhausted(level: &UsageView, refuse_at: RefuseAt) -> Vec<String> {
         };
         (used >= refuse_at.units_max(limit)).then(|| {
             format!(
-                "Checks are refused by the level {} above it: it has used {used} of {} of {metric} {span}.",
+                "Checks are refused by the level {} above it: it has used {} of {} of {metric} {span}.",
                 level.subject,
-                pluralize(limit.get(), "unit", "units")
+                format.amount(used),
+                format.counted(limit.get())
             )
         })
     };
     let windows = |metric: &MetricUsageView| {
-        metric.windows.iter().filter_map(|window| of_window(&metric.metric, window)).collect::<Vec<_>>()
+        metric.windows.iter().filter_map(|window| of_window(metric, window)).collect::<Vec<_>>()
     };
     level.metrics.iter().flat_map(windows).collect()
 }
 
 /// Explains the usage in a period, the raised alerts, and the distance to the next alert.
-fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>) -> Vec<String> {
+fn of_window(
+    MetricUsageView { metric, format, .. }: &MetricUsageView,
+    window: &WindowUsageView,
+    facts: &SubjectFacts<'_>,
+) -> Vec<String> {
     let WindowUsageView { period, used, limit, alerts, resets_at, .. } = window;
     let used = used.unwrap_or_default();
     let (span, name) = match (window.window, resets_at) {
@@ -125,16 +129,18 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
             Some(_) => "the limit is 0 until units are granted, so nothing is alerted and checks refuse",
             None => "no limit holds, so nothing is alerted",
         };
-        return vec![format!("It has used {} of {metric} {span}; {why}.", pluralize(used, "unit", "units"))];
+        return vec![format!("It has used {} of {metric} {span}; {why}.", format.counted(used))];
     };
     let percent = window.used_percent.unwrap_or_default();
     let mut said = vec![format!(
-        "It has used {used} of {} of {metric} ({percent}%) {span}{}.",
-        pluralize(limit.get(), "unit", "units"),
+        "It has used {} of {} of {metric} ({percent}%) {span}{}.",
+        format.amount(used),
+        format.counted(limit.get()),
         resets_at.map(|end| format!(", which ends at {end}")).unwrap_or_default()
     )];
     said.extend(window.granted.map(|granted| {
-        let added = pluralize(granted, "unit of that limit is", "units of that limit are");
+        let are = if granted == 1 { "is" } else { "are" };
+        let added = format!("{} of that limit {are}", format.counted(granted));
         format!("{added} granted: `quotabell grant list {}` shows what is left.", facts.usage.subject)
     }));
     let mut in_order: Vec<&Alert> = alerts.iter().collect();
@@ -142,10 +148,10 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     for alert in in_order {
         let Alert { id, raised_at_ms, threshold, threshold_units, limit, .. } = alert;
         said.push(format!(
-            "Alert {id} was raised at {raised_at_ms}: {} of the limit of {} {name} was reached, which is \
-             {threshold_units}.",
+            "Alert {id} was raised at {raised_at_ms}: {} of the limit of {} {name} was reached, which is {}.",
             threshold_name(*threshold),
-            pluralize(*limit, "unit", "units")
+            format.counted(*limit),
+            format.amount(*threshold_units)
         ));
         said.push(summary(&alert.id, facts.deliveries));
     }
@@ -163,10 +169,11 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     let next = thresholds.iter().find(|threshold| threshold.units > used && may_be_raised(threshold, alerts));
     said.extend(match next {
         Some(threshold) => Some(format!(
-            "The next alert is due at {}, which is {}: {} needed.",
+            "The next alert is due at {}, which is {}: {} more {} needed.",
             threshold_name(threshold.threshold),
-            pluralize(threshold.units, "unit", "units"),
-            pluralize(threshold.units - used, "more is", "more are")
+            format.counted(threshold.units),
+            format.amount(threshold.units - used),
+            if threshold.units - used == 1 { "is" } else { "are" }
         )),
         None if thresholds.is_empty() => Some("No threshold can be reached, so no alert is raised.".to_owned()),
         None if !due.is_empty() => None,
@@ -186,7 +193,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     });
     let never_due = facts.thresholds.iter().filter(|threshold| threshold.units_of(limit).is_none());
     said.extend(never_due.map(|threshold| {
-        let limit = pluralize(limit.get(), "unit", "units");
+        let limit = format.counted(limit.get());
         format!("The threshold {threshold} is never due {name}: the limit is {limit}.")
     }));
     said

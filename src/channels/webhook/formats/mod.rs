@@ -12,6 +12,7 @@ use minijinja::{Value, context};
 use super::payload::{self, Payload};
 use crate::channels::channel::{AlertPurpose, Content};
 use crate::channels::error::ChannelError;
+use crate::channels::labels::Labels;
 use crate::channels::notice_text;
 use crate::channels::templating::variables;
 use crate::contacts::{ContactOptions, MessageFormat};
@@ -46,29 +47,35 @@ impl WebhookTemplates {
         &self,
         options: &ContactOptions,
         content: Content<'_>,
+        labels: &Labels,
         now: UnixMs,
     ) -> Result<WebhookBody, ChannelError> {
         Ok(WebhookBody::json(match (&options.format, content) {
             (MessageFormat::CloudEvents, _) => {
-                let json = payload::cloud_event(content, now);
+                let json = payload::cloud_event(content, labels, now);
                 return Ok(WebhookBody { content_type: "application/cloudevents+json", json });
             }
             (MessageFormat::Template(name), Content::Alert(alert, purpose)) => {
-                self.render_own(name, alert_variables(alert, purpose))?
+                self.render_own(name, alert_variables(alert, labels, purpose))?
             }
             (MessageFormat::Standard | MessageFormat::Template(_), _) | (_, Content::Verification(_)) => {
-                payload::standard(content, now)
+                payload::standard(content, labels, now)
             }
             (format, Content::Alert(alert, purpose)) => {
-                let variables = context! { routing_key => routing_key(options), ..alert_variables(alert, purpose) };
+                let variables = alert_variables(alert, labels, purpose);
+                let variables = context! { routing_key => routing_key(options), ..variables };
                 self.render_shipped(&format!("{format}"), variables)?
             }
             (format, Content::GrantExpires(..) | Content::ContactDisabled(_) | Content::Digest(_)) => {
-                let text = notice_text::render(content, now);
+                // The templates add the links: here their marks would be escaped.
+                let unlinked = Labels { upgrade_url: None, usage_url: None, ..labels.clone() };
+                let text = notice_text::render(content, &unlinked, now);
+                let [upgrade_url, usage_url] = [&labels.upgrade_url, &labels.usage_url].map(Option::as_deref);
                 let is_quota = matches!(content, Content::GrantExpires(..));
                 let variables = context! {
                     id => content.id(), heading => text.heading, text => text.text, routing_key => routing_key(options),
                     class => if is_quota { "quota" } else { "delivery" },
+                    upgrade_url => upgrade_url.unwrap_or_default(), usage_url => usage_url.unwrap_or_default(),
                 };
                 self.render_shipped(&format!("{format}_notice"), variables)?
             }
@@ -78,12 +85,14 @@ impl WebhookTemplates {
 
 /// The variables of an alert's template: those of emails, with unchanged names, and the members of the standard body,
 /// with a percentage for each kind of threshold.
-fn alert_variables(alert: &Alert, purpose: AlertPurpose) -> Value {
-    let Payload { kind, timestamp, data, .. } = Payload::new(Content::Alert(alert, purpose), alert.raised_at_ms);
+fn alert_variables(alert: &Alert, labels: &Labels, purpose: AlertPurpose) -> Value {
+    let content = Content::Alert(alert, purpose);
+    let Payload { kind, timestamp, data, .. } = Payload::new(content, labels, alert.raised_at_ms);
     let mut data: serde_json::Value = serde_json::from_str(&data).expect("it was just written");
     // Receivers of the standard body get it for percentages only; a template would fail without it.
     data["threshold_percent"] = alert.threshold_share().into();
-    context! { type => kind, timestamp, data => Value::from(Serde(data)), ..variables(alert, purpose, str::to_owned) }
+    let facts = variables(alert, labels, purpose, str::to_owned);
+    context! { type => kind, timestamp, data => Value::from(Serde(data)), ..facts }
 }
 
 fn routing_key(options: &ContactOptions) -> &str {

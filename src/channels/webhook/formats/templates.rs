@@ -35,6 +35,7 @@ macro_rules! shipped {
 static SHIPPED: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templating::environment(&shipped!(
         "alert.txt",
+        "links.txt",
         "slack.json",
         "slack_notice.json",
         "discord.json",
@@ -72,11 +73,11 @@ impl WebhookTemplates {
             templates.names.push(name);
         }
         for name in &templates.names {
-            for (alert, purpose) in templating::samples() {
+            for (alert, labels, purpose) in templating::samples() {
                 // A template that omits a value's quotes only fails if a name contains quotes.
                 let subject = Subject::parse(br#"a "b" \c"#).expect("legal");
                 for alert in [alert.clone(), Alert { subject, ..alert }] {
-                    templates.render_own(name, alert_variables(&alert, purpose))?;
+                    templates.render_own(name, alert_variables(&alert, &labels, purpose))?;
                 }
             }
         }
@@ -129,9 +130,10 @@ impl WebhookTemplates {
     }
 
     fn explain(&self, name: &str, error: &Error) -> ChannelError {
-        let (alert, purpose) = templating::samples().next().expect("there are samples");
+        let (alert, labels, purpose) = templating::samples().next().expect("there are samples");
         let names: Vec<String> = self.names.iter().map(|name| format!("{name}{ENDING}")).collect();
-        self.wrong(name, &templating::explain(error, &names.join(", "), &alert_variables(&alert, purpose)))
+        let variables = alert_variables(&alert, &labels, purpose);
+        self.wrong(name, &templating::explain(error, &names.join(", "), &variables))
     }
 
     fn wrong(&self, name: &str, problem: &str) -> ChannelError {
