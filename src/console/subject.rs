@@ -114,14 +114,14 @@ async fn settings_and_charts(
         late_max: console.late_max,
         days: console.history_days,
     };
-    let history = history::read(partition, request).await?;
+    let history = history::read(partition, plans, request).await?;
     let metrics = history.map(|HistoryView { metrics, .. }| metrics).unwrap_or_default();
     let limit_of = |metric: &str| {
         let metrics = usage.into_iter().flat_map(|usage| &usage.metrics);
         let windows = metrics.filter(|of| of.metric.as_str() == metric).flat_map(|of| &of.windows);
         windows.filter(|window| window.window == Window::Day).find_map(|window| window.limit)
     };
-    let chart = |MetricHistoryView { metric, days }: MetricHistoryView| {
+    let chart = |MetricHistoryView { metric, days, .. }: MetricHistoryView| {
         let limit = limit_of(metric.as_str());
         let days = days.iter().map(|day| (day.day.to_string(), day.used));
         MetricChart { metric: metric.to_string(), limit, chart: Chart::new(days, limit) }
