@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::api::server::ServerLimits;
 use crate::config::Config;
+use crate::console;
 use crate::redis_client::EmbeddedServer;
 
 mod deployment_record;
@@ -41,7 +42,7 @@ use signals::{SAME_SIGNAL, Signals};
 pub use signals::{hold_hangup, release_hangup};
 use startup::StartupError;
 use supervisor::DaemonState;
-use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
+use tasks::{CLOSE_TIMEOUT, CONSOLE, HTTP, Tasks, drain};
 use workers::Workers;
 
 /// How often the recorder of metrics removes old samples.
@@ -75,6 +76,10 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let mut tasks = Tasks::default();
     let routes = api::router::routes(parts.api.clone());
     tasks.spawn(HTTP, api::server::serve(routes, listener, ServerLimits::DAEMON, serving.clone()));
+    if let Some((listener, address)) = console::listen(&config.console).await {
+        let routes = console::routes(parts.console(address)?);
+        tasks.spawn(CONSOLE, api::server::serve(routes, listener, console::LIMITS, serving.clone()));
+    }
     tasks.spawn("upkeep", upkeep(recorder));
     tasks.spawn("reload", Arc::clone(&parts.reloader).on_signal(hangup));
     tasks.spawn("zones", zone_updates::run(Arc::clone(&parts.reloader)));

@@ -13,6 +13,7 @@ mod app;
 pub mod channels;
 pub mod cli;
 pub mod config;
+pub mod console;
 pub mod contacts;
 pub mod demo;
 pub mod erasure;

@@ -25,7 +25,8 @@ free_port() {
 
 start() { # start [NAME=VALUE ...]: a daemon with these variables, ready at http://127.0.0.1:$http
   http=$(free_port)
-  env QUOTABELL__HTTP__LISTEN="127.0.0.1:$http" QUOTABELL__REDIS__EMBEDDED_PORT="$(free_port)" \
+  env QUOTABELL__HTTP__LISTEN="127.0.0.1:$http" QUOTABELL__CONSOLE__LISTEN=off \
+    QUOTABELL__REDIS__EMBEDDED_PORT="$(free_port)" \
     QUOTABELL__REDIS__DATA_DIR="$folder/data" QUOTABELL__PLANS__FREE__RATE='{"algorithm":"gcra","requests":"60/1m"}' \
     "$@" "$binary" run 2>>"$folder/log" &
   daemon=$!

@@ -25,6 +25,7 @@ impl Daemon {
             .env_clear()
             .env("QUOTABELL__REDIS__URL", format!("redis://127.0.0.1:{port}"))
             .env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0")
+            .env("QUOTABELL__CONSOLE__LISTEN", "off")
             .env("QUOTABELL__REDIS__DATA_DIR", "/nonexistent/data")
             .envs(settings.iter().map(|(name, value)| (*name, value)))
             .stdin(Stdio::null())

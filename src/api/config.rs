@@ -42,11 +42,17 @@ impl HttpConfig {
     /// The start of confirm links: `public_url`, to which a path can be appended. `None` if it is not set, or is not an
     /// http or https URL of a host, without user, query and fragment.
     pub fn confirm_links_below(&self) -> Option<Url> {
-        let url = Url::parse(self.public_url.as_deref()?).ok()?;
-        let bare = url.query().is_none() && url.fragment().is_none();
-        let anonymous = url.username().is_empty() && url.password().is_none();
-        (matches!(url.scheme(), "https" | "http") && url.has_host() && bare && anonymous).then_some(url)
+        base_url(self.public_url.as_deref())
     }
+}
+
+/// A URL to which a path can be appended. `None` if it is not set, or is not an http or https URL of a host, without
+/// user, query and fragment.
+pub fn base_url(text: Option<&str>) -> Option<Url> {
+    let url = Url::parse(text?).ok()?;
+    let bare = url.query().is_none() && url.fragment().is_none();
+    let anonymous = url.username().is_empty() && url.password().is_none();
+    (matches!(url.scheme(), "https" | "http") && url.has_host() && bare && anonymous).then_some(url)
 }
 
 /// The section `[check]`: how checks of API nodes are answered if Redis is away, or the subject's settings can't be

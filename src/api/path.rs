@@ -176,7 +176,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 }
 
 /// A parameter of the query, if it is given.
-pub(super) fn parameter<T: FromStr<Err: Display>>(name: &str, given: Option<&str>) -> Result<Option<T>, Problem> {
+pub(crate) fn parameter<T: FromStr<Err: Display>>(name: &str, given: Option<&str>) -> Result<Option<T>, Problem> {
     let parsed = given.map(str::parse).transpose();
     parsed.map_err(|error| Problem::bad_request(format!("{name}: {error}")))
 }

@@ -169,7 +169,7 @@ impl From<OutboxError> for Problem {
 /// # Errors
 ///
 /// The call's error, or 503 after `timeout`.
-pub(super) async fn within<T, E: Into<Problem>>(
+pub(crate) async fn within<T, E: Into<Problem>>(
     timeout: Duration,
     call: impl Future<Output = Result<T, E>>,
 ) -> Result<T, Problem> {
@@ -181,7 +181,7 @@ pub(super) async fn within<T, E: Into<Problem>>(
 }
 
 /// Timeout of the calls of most routes.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {

@@ -5,27 +5,19 @@
 
 use super::ingestion::handler as ingestion;
 use super::operation::{DescribedRoute, any, delete, get, post, put};
+use super::route::route;
+pub use super::route::{Access, Route};
 use super::scope::Scope;
 use super::status_doc::{
     AUTHORIZE_FORBIDDEN, CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE,
     StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
 };
 use super::{
-    actions, authorize, check, consent_links, contacts, deliveries, grants, mutes, probes, reload, subjects, top,
+    actions, authorize, check, consent_links, contacts, deliveries, grants, mutes, overview, probes, reload, subjects,
+    top,
 };
 use crate::outbox::DeliveryAction;
 use Access::Open;
-
-/// Who may call a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Everybody who can reach the port.
-    Open,
-    /// If a token is set, only callers whose token has this scope; else everybody.
-    IfSet(Scope),
-    /// Only callers whose token has this scope. If none is set, nobody.
-    Needs(Scope),
-}
 
 const EVENTS: Access = Access::Needs(Scope::EventsWrite);
 const READ: Access = Access::Needs(Scope::Read);
@@ -33,36 +25,16 @@ const SUBJECTS: Access = Access::Needs(Scope::SubjectsWrite);
 const DELIVERIES: Access = Access::Needs(Scope::DeliveriesWrite);
 const ADMIN: Access = Access::Needs(Scope::Admin);
 
-/// A route.
-#[derive(Debug)]
-pub struct Route {
-    /// The method, in upper case.
-    pub method: &'static str,
-    /// The path, with `{name}` for a part that varies.
-    pub path: &'static str,
-    /// Who may call it.
-    pub access: Access,
-    pub(super) endpoint: fn() -> DescribedRoute,
-    /// The id of its operation. Generated clients name a function after it.
-    pub(super) operation_id: &'static str,
-    pub(super) tag: &'static str,
-    pub(super) summary: &'static str,
-    pub(super) description: &'static str,
-    /// A parameter of the query that the handler reads and this route refuses.
-    pub(super) hidden: &'static str,
-    /// The meanings of its statuses, without those that follow from the handler's signature and from `access`.
-    pub(super) answers: &'static [StatusDoc],
-}
-
-const fn route(method: &'static str, path: &'static str, access: Access, endpoint: fn() -> DescribedRoute) -> Route {
-    let (operation_id, tag, summary, description, hidden) = ("", "", "", "", "");
-    Route { method, path, access, endpoint, operation_id, tag, summary, description, hidden, answers: &[] }
-}
-
 /// The route of an action on one delivery.
 const fn action(path: &'static str, endpoint: fn() -> DescribedRoute) -> Route {
     const ANSWERS: &[StatusDoc] = &[ok("Done."), NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE];
     route("POST", path, DELIVERIES, endpoint).answers(ANSWERS)
+}
+
+/// A route that shows the state of everything, or a list of it.
+const fn observed(path: &'static str, endpoint: fn() -> DescribedRoute) -> Route {
+    const ANSWERS: &[StatusDoc] = &[ok("The result."), REDIS_UNAVAILABLE];
+    route("GET", path, READ, endpoint).answers(ANSWERS)
 }
 
 /// A route that takes events.
@@ -70,29 +42,12 @@ const fn events(path: &'static str, answers: &'static [StatusDoc]) -> Route {
     route("POST", path, EVENTS, || post(ingestion::events)).answers(answers)
 }
 
-impl Route {
-    const fn operation(self, operation_id: &'static str, tag: &'static str, summary: &'static str) -> Self {
-        Self { operation_id, tag, summary, ..self }
-    }
-
-    const fn about(self, description: &'static str) -> Self {
-        Self { description, ..self }
-    }
-
-    const fn hiding(self, hidden: &'static str) -> Self {
-        Self { hidden, ..self }
-    }
-
-    const fn answers(self, answers: &'static [StatusDoc]) -> Self {
-        Self { answers, ..self }
-    }
-}
-
 /// The groups of operations, with descriptions.
-pub(super) const TAGS: [(&str, &str); 6] = [
+pub(super) const TAGS: [(&str, &str); 7] = [
     ("checks", "For API nodes: one question for each request that they serve."),
     ("events", "For producers that don't speak with Redis."),
     ("operations", "For probes and scrapers. Open to everybody who reaches the port."),
+    ("overview", "For operators: the state of all subjects, deliveries and daemons. Lists are read in slices."),
     ("contacts", "Contacts that a subject's own side adds, and their verification."),
     ("subjects", "Settings, usage and alerts of subjects."),
     ("deliveries", "Notifications on their way: their state, and actions of an operator."),
@@ -332,6 +287,53 @@ pub const ROUTES: &[Route] = &[
             VERIFIED_ALREADY,
             CONTACTS_UNAVAILABLE,
         ]),
+    observed("/v1/overview", || get(overview::overview))
+        .operation("overview", "overview", "Show what needs attention, and the numbers behind it")
+        .about("What `quotabell status` shows. Each problem has its cause and the command that mends it."),
+    observed("/v1/near", || get(overview::near))
+        .operation(
+            "listNear",
+            "overview",
+            "List the subjects near to a limit or above it, the highest percentage first",
+        )
+        .about(
+            "Those with alerts in periods that go on, from slices of the recorded alerts. A page may be shorter than \
+             `limit`, or empty, although more follow.",
+        ),
+    observed("/v1/alerts", || get(overview::alerts))
+        .operation(
+            "listAllAlerts",
+            "overview",
+            "List the stored alerts of all subjects, newest first, with who was notified",
+        )
+        .about(
+            "Looks at the contacts that each subject has now. If more than 5,000 alerts are stored, they are listed in \
+             slices, the periods that end last first, and the order is that within a slice. A page may be shorter than \
+             `limit`, or empty, although more follow.",
+        ),
+    observed("/v1/destinations", || get(overview::destinations)).operation(
+        "listDestinations",
+        "overview",
+        "List the destinations with pending deliveries, and their circuits",
+    ),
+    observed("/v1/deliveries/dead", || get(overview::dead)).operation(
+        "listDeadCauses",
+        "overview",
+        "Group the dead deliveries by destination and cause",
+    ),
+    observed("/v1/refused", || get(overview::refused)).operation(
+        "listRefused",
+        "overview",
+        "Group the refused events by reason, with samples",
+    ),
+    observed("/v1/mutes", || get(overview::mutes))
+        .operation("listMutes", "overview", "List what is muted, the earliest end first within a slice")
+        .about("Examines a slice of the subjects with settings, which may have no mute although more follow."),
+    observed("/v1/system", || get(overview::system)).operation(
+        "system",
+        "overview",
+        "Show the daemons, and the state of the partitions",
+    ),
     route("GET", "/v1/deliveries", READ, || get(deliveries::list))
         .operation(
             "listDeliveries",

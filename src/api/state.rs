@@ -17,6 +17,7 @@ use crate::outbox::NewDeliveries;
 use crate::redis_client::Partitions;
 use crate::subjects::Plans;
 use crate::verification::VerificationService;
+use crate::views::Observer;
 use crate::views::explain::Explainer;
 
 pub struct ApiState {
@@ -35,6 +36,8 @@ pub struct ApiState {
     pub partitions: Partitions,
     /// Explains the state of deliveries.
     pub explainer: Explainer,
+    /// Reads the state of all subjects.
+    pub observer: Observer,
     /// Wakes the dispatchers when deliveries are due.
     pub new_deliveries: NewDeliveries,
     /// Judges whether a contact can be reached at all.

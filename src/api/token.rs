@@ -45,6 +45,12 @@ struct Token {
     is_guessable: bool,
 }
 
+impl Token {
+    fn known(&self) -> KnownToken {
+        KnownToken { caller: Arc::clone(&self.caller), digest: self.digest }
+    }
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({}, ***)", self.caller.name)
@@ -179,6 +185,13 @@ impl Tokens {
     }
 }
 
+/// A valid token by its digest.
+#[derive(Debug, Clone)]
+pub struct KnownToken {
+    pub caller: Arc<Caller>,
+    pub digest: [u8; 32],
+}
+
 /// The tokens in effect. Clones share them: a reload replaces them for all.
 #[derive(Debug, Clone, Default)]
 pub struct CurrentTokens(Arc<RwLock<Tokens>>);
@@ -198,6 +211,21 @@ impl CurrentTokens {
     pub fn check(&self, headers: &HeaderMap) -> Option<TokenCheck> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         (!tokens.is_empty()).then(|| tokens.check(headers))
+    }
+
+    /// The token with this text.
+    pub fn find(&self, text: &str) -> Option<KnownToken> {
+        let given = digest(text.as_bytes());
+        // All of them are compared, so that the time does not tell which one it is.
+        let compare =
+            |found, token: &Token| if same_secret(&given, &token.digest) { Some(token.known()) } else { found };
+        self.0.read().unwrap_or_else(PoisonError::into_inner).0.iter().fold(None, compare)
+    }
+
+    /// The tokens of the caller with this name.
+    pub fn of_caller(&self, name: &str) -> Vec<KnownToken> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.0.iter().filter(|token| token.caller.name == name).map(Token::known).collect()
     }
 
     /// Puts other tokens into effect. Returns whether they differ from those before.

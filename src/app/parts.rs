@@ -1,5 +1,6 @@
 //! The parts of a daemon, built from its configuration. Building connects nowhere and spawns nothing.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -13,6 +14,7 @@ use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
+use crate::console::ConsoleState;
 use crate::events::CountingStatus;
 use crate::outbox::NewDeliveries;
 use crate::redis_client::{Partitions, RedisEndpoint};
@@ -41,6 +43,23 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Builds the parts, and logs warnings about the configuration.
+    /// The state of the console, with connections to Redis of its own.
+    pub(super) fn console(&self, listen: SocketAddr) -> anyhow::Result<Arc<ConsoleState>> {
+        let Self { config, endpoint, channels, plans, api, .. } = self;
+        let keys = config.keys();
+        let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
+        Ok(Arc::new(ConsoleState {
+            observer: config.observer(&partitions, plans.clone()),
+            explainer: config.explainer(&partitions, Arc::clone(channels), plans.clone()),
+            tokens: api.tokens.clone(),
+            late_max: config.stream.late_max,
+            history_days: config.history.days,
+            top: TopCache::default(),
+            listen,
+            public_url: config.console.public_base(),
+        }))
+    }
+
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
         for warning in Channel::SENDING.iter().flat_map(|channel| channels.warnings(*channel)) {
@@ -93,6 +112,7 @@ impl<'a> Parts<'a> {
             reload_plans: Arc::new(move |mode| Box::pin(Arc::clone(&for_api).reload(mode))),
             checks: Arc::new(checks),
             ingestion: Ingestion { partitions: connect()?, rules, budget: BodyBudget::default() },
+            observer: config.observer(&reads.partitions, plans.clone()),
             reads,
             partitions: partitions.clone(),
             explainer: config.explainer(&partitions, Arc::clone(&channels), plans.clone()),

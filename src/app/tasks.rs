@@ -24,9 +24,10 @@ pub(super) struct Tasks {
 }
 
 pub(super) const HTTP: &str = "http";
+pub(super) const CONSOLE: &str = "console";
 
 /// Tasks that serve the others and end after them.
-const SERVICES: [&str; 5] = [HTTP, "upkeep", "checks", "reload", "zones"];
+const SERVICES: [&str; 6] = [HTTP, CONSOLE, "upkeep", "checks", "reload", "zones"];
 
 impl Tasks {
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {

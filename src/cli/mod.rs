@@ -24,6 +24,7 @@ mod check;
 mod check_config;
 mod completions;
 mod connect;
+mod console;
 mod contact;
 mod contact_args;
 mod contact_checks;
@@ -44,6 +45,7 @@ mod reload;
 mod run;
 mod send_test;
 mod since;
+mod status;
 pub mod subject;
 mod subject_settings;
 mod top;
@@ -65,7 +67,7 @@ mod whole_number;
   quotabell emit --subject alice --units 3
   quotabell usage alice
 
-Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
+Exit codes: 0 done, 1 failed, 2 usage, 3 something needs attention (status), 78 configuration or template"
 )]
 pub struct Cli {
     /// The configuration file (TOML), laid over the defaults. Every command takes it. Without it, the file that
@@ -93,6 +95,10 @@ pub enum Command {
     CheckConfig(check_config::CheckConfigArgs),
     /// Make the daemon read its plans again
     Reload(reload::ReloadArgs),
+    /// Show whether everything works, and what needs attention
+    Status(status::StatusArgs),
+    /// Print an address of the console that logs you in once
+    Console(console::ConsoleArgs),
     /// Append usage events to the stream
     Emit(emit::EmitArgs),
     /// Set, show, list, remove, mute and import subjects
@@ -174,6 +180,8 @@ impl Cli {
             Command::Demo(args) => demo::run(args).await,
             Command::CheckConfig(args) => check_config::run(args, &context).await,
             Command::Reload(args) => reload::run(args, &context).await,
+            Command::Status(args) => status::run(args, &context).await,
+            Command::Console(args) => console::run(args, &context).await,
             Command::Emit(args) => match args.http.clone() {
                 Some(url) => emit_http::run(args, &url, &context).await,
                 None => emit::run(args, &context).await,

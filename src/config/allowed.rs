@@ -119,6 +119,11 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["check", "on_error"], r#""allow" or "deny""#),
     (&["check", "subject_header"], r#"the name of a header, such as "X-Quota-Subject""#),
     (&["check", "timeout"], r#"a duration above 0 and up to 5s, such as "100ms""#),
+    (&["console", "listen"], r#"an IP address and a port, such as "127.0.0.1:9465", or "off""#),
+    (
+        &["console", "public_url"],
+        r#"a URL of a host, with an optional path, such as "https://quota.example.com/console/""#,
+    ),
     (&["http", "public_url"], r#"a URL of a host, with an optional path, such as "https://quota.example.com""#),
     (&["verification", "requests"], r#"up to 100000 requests and a period of 1ms to 31d, such as "3/1h""#),
     (&["verification", "lifetime"], r#"a duration, 1m to 1d, such as "10m""#),

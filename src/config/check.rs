@@ -13,6 +13,7 @@ use super::error::ConfigError;
 use super::settings::Config;
 use crate::api::config::TokenConfig;
 use crate::channels::{self, InvalidSetting, REGISTRY};
+use crate::console::config::{self as console, ConsoleConfig};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
 use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
@@ -54,6 +55,9 @@ const EVENT_TYPES_MAX: usize = 1_000;
 const RULE_METRICS_MAX: usize = 16;
 /// Maximum timeout of a check: after this time the connection is closed, so a longer timeout would never apply.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+
+/// Why a URL can't be the start of links.
+const NO_BASE_URL: &str = "is not an http or https URL of a host, without user, query and fragment";
 
 const _: () = assert!(CHECK_TIMEOUT_MAX.as_millis() <= RESPONSE_TIMEOUT.as_millis());
 
@@ -333,11 +337,7 @@ fn verification(config: &Config, violations: &mut Violations) {
     );
     violations.require((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range);
     let legal = config.http.public_url.is_none() || config.http.confirm_links_below().is_some();
-    violations.require(
-        legal,
-        &["http", "public_url"],
-        "is not an http or https URL of a host, without user, query and fragment",
-    );
+    violations.require(legal, &["http", "public_url"], NO_BASE_URL);
 }
 
 fn rest(config: &Config, violations: &mut Violations) {
@@ -361,4 +361,14 @@ fn rest(config: &Config, violations: &mut Violations) {
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
     violations.require(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem);
+    check_console(&config.console, violations);
+}
+
+fn check_console(console: &ConsoleConfig, violations: &mut Violations) {
+    let listen = console.listen.as_str();
+    let problem = format!("{listen:?} is neither an address and a port nor \"off\"");
+    let legal = listen == console::OFF || listen.parse::<SocketAddr>().is_ok();
+    violations.require(legal, &["console", "listen"], problem);
+    let legal = console.public_url.is_none() || console.public_base().is_some();
+    violations.require(legal, &["console", "public_url"], NO_BASE_URL);
 }

@@ -18,6 +18,7 @@ use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::Plans;
 use crate::subjects::plans::PlansError;
 use crate::types::{Keys, PartitionNumber, Secret};
+use crate::views::Observer;
 use crate::views::explain::Explainer;
 
 impl Config {
@@ -57,6 +58,16 @@ impl Config {
             on_multiple: self.alerts.on_multiple,
             plans,
             late_max: self.stream.late_max,
+        }
+    }
+
+    pub(crate) fn observer(&self, partitions: &Partitions, plans: Plans) -> Observer {
+        Observer {
+            partitions: partitions.clone(),
+            contacts: self.contact_resolver(),
+            configured: self.configured_contacts(),
+            on_multiple: self.alerts.on_multiple,
+            plans,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::api::ingestion::config::EventsConfig;
 use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
 use crate::channels::{ChannelSettings, DnsConfig};
+use crate::console::config::ConsoleConfig;
 use crate::contacts::{FallbackConfig, OperatorConfig, masked_contact};
 use crate::events::config::StreamConfig;
 use crate::ledger::history::HistoryConfig;
@@ -63,6 +64,8 @@ pub struct Config {
     pub dns: DnsConfig,
     /// `[http]`.
     pub http: HttpConfig,
+    /// `[console]`.
+    pub console: ConsoleConfig,
     /// `[check]`.
     pub check: CheckConfig,
     /// `[verification]`.

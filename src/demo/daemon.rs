@@ -78,6 +78,8 @@ impl Daemon {
             }
         }
         command.env("QUOTABELL__REDIS__DATA_DIR", folder);
+        // A real daemon on this machine may want the port.
+        command.env("QUOTABELL__CONSOLE__LISTEN", "off");
         if let Some(address) = follows {
             command.env("QUOTABELL__HTTP__LISTEN", address.to_string());
         }

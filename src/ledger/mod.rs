@@ -21,6 +21,7 @@ pub mod grants;
 pub mod grants_due;
 pub mod history;
 pub mod query;
+pub mod raised_scan;
 pub mod read_totals;
 pub mod retention;
 pub mod stored_partitions;

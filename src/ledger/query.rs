@@ -141,7 +141,8 @@ pub(super) async fn records_of(
     Ok(found.into_iter().map(|records| records.into_values().collect()).collect())
 }
 
-fn record(text: &str) -> Option<RaisedRecord> {
+/// A stored record; `None` if it is unreadable.
+pub(super) fn record(text: &str) -> Option<RaisedRecord> {
     serde_json::from_str(text).ok()
 }
 

@@ -54,14 +54,14 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "metrics" | "seen" | "history_metrics" => KeyPlacement::Shared,
         "paused" => KeyPlacement::SharedByFirst,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" | "verify_sent" => KeyPlacement::First,
-        "unverified" | "unsubscribe_key" | "digest" => KeyPlacement::First,
+        "unverified" | "unsubscribe_key" | "console_key" | "digest" => KeyPlacement::First,
         "checkpoint" | "actions" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => KeyPlacement::LeftOut,
         // The queues of destinations are rebuilt from the deliveries; the health of a destination is learned again.
         "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => KeyPlacement::LeftOut,
         // Days are archived again from their counters, with the same result.
         "history_progress" => KeyPlacement::LeftOut,
-        "lease" | "cap" | "cooldown" | "window" | "verify_open" | "probe" => KeyPlacement::LeftOut,
+        "lease" | "cap" | "cooldown" | "console_link" | "window" | "verify_open" | "probe" => KeyPlacement::LeftOut,
         _ => return None,
     })
 }

@@ -19,6 +19,8 @@ pub enum Exit {
     Failed,
     /// The command line is wrong.
     Usage,
+    /// Something needs attention (`status`).
+    Attention,
     /// The configuration or a template is wrong (`EX_CONFIG` of sysexits).
     Configuration,
 }
@@ -30,10 +32,16 @@ impl Exit {
             Self::Done => 0,
             Self::Failed => 1,
             Self::Usage => 2,
+            Self::Attention => 3,
             Self::Configuration => 78,
         }
     }
 }
+
+/// The command worked, and shows that something needs attention.
+#[derive(Debug, thiserror::Error)]
+#[error("something needs attention")]
+pub struct NeedsAttention;
 
 /// A failure with its hint and its exit code; the inner error is shown unchanged.
 #[derive(Debug)]
@@ -95,6 +103,8 @@ impl ExitReport {
 pub fn report(outcome: &anyhow::Result<()>) -> ExitReport {
     match outcome {
         Ok(()) => ExitReport { exit: Exit::Done, text: String::new() },
+        // The command has printed what it is.
+        Err(error) if error.is::<NeedsAttention>() => ExitReport { exit: Exit::Attention, text: String::new() },
         // `quotabell alerts | head` is no failure: the reader has seen enough.
         Err(error) if is_broken_pipe(error) => ExitReport { exit: Exit::Done, text: String::new() },
         Err(error) => {

@@ -266,6 +266,9 @@ keys_of_partition! {
     unverified = "quota_unverified:{}";
     digest = "quota_digest:{}";
     unsubscribe_key = "quota_unsubscribe_key:{}";
+    console_key = "quota_console_key:{}";
+    /// `login` is a digest of the login's secret.
+    console_link(login: &str) = "quota_console_link:{}:{login}";
     totals = "quota_totals:{}";
     history(metric: &Metric, bucket: u8) = "quota_history:{}:{metric}:{bucket:02x}";
     history_progress(day: Day) = "quota_history_progress:{}:{day}";

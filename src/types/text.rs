@@ -39,6 +39,33 @@ pub fn grouped(number: impl fmt::Display, separator: &str) -> String {
     grouped.collect::<Vec<_>>().join(separator)
 }
 
+/// A number with separators, for people: `1,234,567`.
+pub fn digits_grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A number with separators and its noun: `1 delivery`, `2,000 deliveries`.
+pub fn pluralize_grouped(number: u64, one: &str, several: &str) -> String {
+    format!("{} {}", digits_grouped(number), if number == 1 { one } else { several })
+}
+
+/// A word of a command line for a POSIX shell, in quotes if the shell would change it.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+,".contains(&byte);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// The most similar candidate, if few letters differ. For names of keys, plans and fields.
 pub fn nearest<'a, T: AsRef<str>>(name: &str, candidates: &'a [T]) -> Option<&'a str> {
     // At most a third of the letters may differ: more would be another word.
@@ -187,6 +214,23 @@ pub fn one_of(words: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A separator in the wrong place makes another number.
+    #[test]
+    fn digits_are_grouped_in_threes_from_the_right() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(digits_grouped(number), text);
+        }
+        assert_eq!(pluralize_grouped(1, "entry", "entries"), "1 entry");
+    }
+
+    /// A command that an operator copies must not run what a subject's name says.
+    #[test]
+    fn a_word_of_a_command_is_quoted_unless_it_is_plain() {
+        assert_eq!(shell_word("acme/key-7"), "acme/key-7");
+        assert_eq!(shell_word("a'b; rm"), r"'a'\''b; rm'");
+        assert_eq!(shell_word(""), "''");
+    }
 
     /// "1 deliveries" would make a reader doubt the number.
     #[test]

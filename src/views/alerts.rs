@@ -9,6 +9,7 @@ use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::redis_client::{Partition, Partitions};
 use crate::types::{Alert, AlertId, Day, Period, Subject, UnixMs};
+use crate::zones::Zone;
 
 /// The filter of a list of alerts.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +36,19 @@ pub fn stored_periods(now: UnixMs, event_age_max: Duration) -> Vec<Period> {
 pub fn recent_periods(now: UnixMs) -> Vec<Period> {
     periods(now, 1)
 }
+
+/// Every period that has begun in some zone and has not ended in every zone. Empty if `now` is outside the calendar.
+pub fn open_periods(now: UnixMs) -> Vec<Period> {
+    let goes_on = |period: &Period| {
+        // Dates begin first at UTC+14.
+        let has_begun = |start: UnixMs| start.plus(-EARLIEST_ZONE_MS) <= now;
+        now < period.ends_everywhere() && period.starts_in(Zone::UTC).is_none_or(has_begun)
+    };
+    recent_periods(now).into_iter().filter(goes_on).collect()
+}
+
+/// How much earlier a date begins in the first zone than in UTC.
+const EARLIEST_ZONE_MS: i64 = 14 * 3_600_000;
 
 /// The periods of the last days, and of the day that has already begun in zones ahead of UTC.
 fn periods(now: UnixMs, back: u64) -> Vec<Period> {

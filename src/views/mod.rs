@@ -6,6 +6,8 @@
 //! work per call, and do not print.
 
 pub(crate) mod actions;
+pub(crate) mod alert_list;
+pub(crate) mod alert_outcomes;
 pub(crate) mod alerts;
 pub(crate) mod changed_separator;
 pub(crate) mod children;
@@ -14,15 +16,20 @@ pub mod deliveries;
 pub(crate) mod explain;
 pub mod grants;
 pub(crate) mod history;
+pub(crate) mod mutes;
+pub(crate) mod near;
+pub(crate) mod overview;
 pub(crate) mod refused;
 pub(crate) mod subject;
 pub(crate) mod subject_list;
+pub(crate) mod system;
 pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod whatif;
 
 mod cursor;
 mod id_prefix;
+mod observer;
 
 pub use alerts::kept_periods;
 pub(crate) use alerts::{AlertCursor, AlertFilter};
@@ -31,6 +38,7 @@ pub use cursor::Cursor;
 pub use deliveries::{DeliveryDetailView, DeliveryFilter, DeliveryView};
 pub use grants::GrantView;
 pub(crate) use id_prefix::{IdPrefix, short_id};
+pub use observer::Observer;
 pub(crate) use subject::{SubjectSettings, SubjectView};
 pub(crate) use subject_list::{SubjectCursor, SubjectSlice};
 pub use top::RankingOrder;

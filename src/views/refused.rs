@@ -1,11 +1,14 @@
 //! The events that could not be counted, and why.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use redis::RedisResult;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::Cursor;
 use crate::redis_client::{Partition, Partitions};
 use crate::types::text::escaped_bytes;
 use crate::types::timestamp::Rfc3339;
@@ -16,7 +19,94 @@ const REFUSED_READ_MAX: usize = 500;
 /// Number of newest refused events, over all partitions, among which those of one subject are counted.
 const LOOKED_AT_MAX: usize = 500;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Number of events of one reason that are shown.
+const SAMPLES_MAX: usize = 3;
+/// Number of refused events in a slice.
+const GROUPED_MAX: usize = 2 * REFUSED_READ_MAX;
+
+/// Refused events in one slice, by reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "RefusedReasonList")]
+pub struct RefusedReasonsView {
+    /// The most frequent reason first, within the slice.
+    pub reasons: Vec<RefusedReasonView>,
+    /// Number of refused events in the slice.
+    pub examined: usize,
+    /// What `after` takes to get the next slice; null at the end.
+    pub next: Option<String>,
+}
+
+/// The events that were refused for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "RefusedReason")]
+pub struct RefusedReasonView {
+    pub reason: String,
+    #[schemars(range(min = 1))]
+    pub count: usize,
+    pub newest_at: Option<Rfc3339>,
+    /// The newest of them.
+    #[schemars(length(min = 1, max = SAMPLES_MAX))]
+    pub samples: Vec<RefusedEventView>,
+}
+
+/// The position of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RefusedCursor {
+    partition: usize,
+    /// The last entry before the position.
+    before: Option<String>,
+}
+
+/// Groups the next slice of refused events: partition by partition, the newest of each first. Only those that were
+/// refused at `since` or later.
+pub async fn by_reason(
+    partitions: &Partitions,
+    from: RefusedCursor,
+    since: Option<UnixMs>,
+) -> RedisResult<RefusedReasonsView> {
+    let mut cursor = from;
+    let mut events = Vec::new();
+    while let Some(Partition { client, keys }) = partitions.iter().nth(cursor.partition) {
+        if events.len() >= GROUPED_MAX {
+            break;
+        }
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(keys.refused()).arg(cursor.before.as_ref().map_or("+".to_owned(), |id| format!("({id}")));
+        command.arg(since.map_or_else(|| "-".to_owned(), |since| since.0.to_string()));
+        let entries: Vec<RawEntry> = client.query(command.arg("COUNT").arg(REFUSED_READ_MAX)).await?;
+        events.extend(entries.iter().map(|entry| RefusedEventView::from_entry(keys.stream(), entry)));
+        cursor = match entries.last() {
+            Some((last, _)) if entries.len() == REFUSED_READ_MAX => {
+                RefusedCursor { before: Some(last.clone()), ..cursor }
+            }
+            _ => RefusedCursor { partition: cursor.partition + 1, before: None },
+        };
+    }
+    let examined = events.len();
+    let is_over = cursor.partition >= partitions.count() as usize;
+    let next = (!is_over).then(|| Cursor(cursor).to_string());
+    Ok(RefusedReasonsView { reasons: grouped(events), examined, next })
+}
+
+fn grouped(mut events: Vec<RefusedEventView>) -> Vec<RefusedReasonView> {
+    events.sort_by_key(|event| Reverse(event.refused_at));
+    let mut reasons: BTreeMap<String, RefusedReasonView> = BTreeMap::new();
+    for event in events {
+        let (reason, newest_at) = (event.reason.clone(), event.refused_at);
+        let group = reasons.entry(reason.clone());
+        let group = group.or_insert_with(|| RefusedReasonView { reason, count: 0, newest_at, samples: Vec::new() });
+        group.count += 1;
+        if group.samples.len() < SAMPLES_MAX {
+            group.samples.push(event);
+        }
+    }
+    let mut reasons: Vec<RefusedReasonView> = reasons.into_values().collect();
+    reasons.sort_by_key(|reason| Reverse(reason.count));
+    reasons
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "RefusedEvent")]
 pub struct RefusedEventView {
     /// The id of the usage event's entry in the stream.
     pub entry: String,

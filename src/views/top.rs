@@ -26,7 +26,7 @@ use crate::zones::Zone;
 /// Maximum number of subjects in a ranking.
 pub const TOP_MAX: usize = 1000;
 /// Number of subjects whose settings are read with one call.
-const SETTINGS_AT_ONCE: usize = 1000;
+pub(super) const SETTINGS_AT_ONCE: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Top")]
@@ -137,13 +137,13 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     Ok(TopView { metric, format, window: period.window(), period, by: *by, read_at, subjects })
 }
 
-/// The plan and limit of a subject in a ranking.
-struct PlanAndLimit {
-    plan: String,
-    limit: Option<u64>,
+/// The plan and limit of a subject.
+pub(super) struct PlanAndLimit {
+    pub(super) plan: String,
+    pub(super) limit: Option<u64>,
 }
 
-async fn plans_and_limits(
+pub(super) async fn plans_and_limits(
     Partition { client, keys }: &Partition,
     plans: &Plans,
     of: &MetricPeriod,

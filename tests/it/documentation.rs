@@ -383,6 +383,7 @@ impl Served {
             ("WEBHOOK__ALLOW_HTTP", "true"),
             ("WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true"),
             ("HTTP__LISTEN", "127.0.0.1:0"),
+            ("CONSOLE__LISTEN", "off"),
         ] {
             command.env(format!("QUOTABELL__{name}"), value);
         }

@@ -112,7 +112,7 @@ impl Session {
         // A list must show the first attempt, however slow the machine is: the second one comes late.
         let environment = format!(
             "export PATH=\"$PWD/bin:$PATH\" QUOTABELL__RETRY__FIRST=1h QUOTABELL__REDIS__EMBEDDED_PORT={redis} \
-             QUOTABELL__HTTP__LISTEN=127.0.0.1:{http}\n"
+             QUOTABELL__HTTP__LISTEN=127.0.0.1:{http} QUOTABELL__CONSOLE__LISTEN=off\n"
         );
         fs::write(path("environment"), environment).expect("written");
         let program = format!(

@@ -3,11 +3,11 @@
 
 use quotabell::outbox::Settlement;
 use quotabell::redis_client::RedisClient;
-use quotabell::types::{Alert, DeliveryId, Keys, OutcomeClass, UnixMs, keys};
+use quotabell::types::{Alert, Day, DeliveryId, Keys, Metric, OutcomeClass, UnixMs, keys};
 use serde_json::Value;
 
 use super::binary::{Finished, quotabell};
-use super::outbox::{LONG, Outbox, alert, outcome, settle, subject, webhook};
+use super::outbox::{LONG, Outbox, alert, in_period, outcome, settle, subject, webhook};
 use super::redis_server::RedisServer;
 
 /// Runs a command: its words, separated by spaces.
@@ -33,6 +33,22 @@ pub async fn record(client: &RedisClient, alert: &Alert) {
     pipeline.cmd("SADD").arg(keys.metrics(alert.period)).arg(alert.metric.as_str()).ignore();
     pipeline.cmd("HSET").arg(raised).arg(field).arg(serde_json::to_string(alert).expect("JSON")).ignore();
     let () = client.pipe(&pipeline).await.expect("written");
+}
+
+/// An alert of today with its count, limit and record.
+pub async fn raise(client: &RedisClient, name: &str, percent: u16, used: u64, age_ms: i64) -> Alert {
+    let now = server_time(client).await;
+    let today = Day::in_utc(now).expect("a day");
+    let raised_at_ms = UnixMs(now.0 - age_ms);
+    let raised = in_period(Alert { used, raised_at_ms, ..alert(&subject(name), percent) }, today);
+    record(client, &raised).await;
+    let keys = Keys::new("usage");
+    let counter = keys.usage(&Metric::default(), today, keys::bucket(name));
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("HSET").arg(counter).arg(name).arg(used).ignore();
+    pipeline.cmd("HSET").arg(keys.subject(&subject(name))).arg("limit:requests").arg(5000).ignore();
+    let () = client.pipe(&pipeline).await.expect("written");
+    raised
 }
 
 /// An outbox with a dead delivery for each of these subjects.

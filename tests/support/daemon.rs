@@ -17,6 +17,8 @@ use super::eventually::{WAIT_MAX, eventually};
 pub const READY: &str = "quotabell is ready";
 /// The log line's text before the address of the HTTP port.
 const LISTENS: &str = "http listens address=";
+/// The same of the console.
+const CONSOLE_LISTENS: &str = "the console listens address=";
 /// A data folder that does not exist.
 pub const NO_FOLDER: &str = "/nonexistent/data";
 /// Number of log lines that a failing test shows.
@@ -71,6 +73,8 @@ impl DaemonSetup {
             // A developer's folder would record the deployments of tests.
             .env("QUOTABELL__REDIS__DATA_DIR", NO_FOLDER)
             .env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0")
+            // Tests run at once, and each console would want the same port.
+            .env("QUOTABELL__CONSOLE__LISTEN", "off")
             .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
             .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
             .env("QUOTABELL__RETRY__FIRST", "50ms")
@@ -206,6 +210,13 @@ impl Daemon {
     pub async fn http(&mut self) -> SocketAddr {
         let line = self.says(LISTENS).await;
         let address = line.split_once(LISTENS).expect("just found").1;
+        address.trim().parse().expect("an address")
+    }
+
+    /// The address of its console.
+    pub async fn console(&mut self) -> SocketAddr {
+        let line = self.says(CONSOLE_LISTENS).await;
+        let address = line.split_once(CONSOLE_LISTENS).expect("just found").1;
         address.trim().parse().expect("an address")
     }
 

@@ -30,7 +30,7 @@ const STREAM: &str = "EVALSHA x 1 KEY, XADD KEY * x x, TYPE KEY, EXISTS KEY, XRE
 const TRIMMED: &str = "XINFO GROUPS KEY, XPENDING KEY x, XTRIM KEY MINID 0-0";
 const CHECKPOINT: &str = "HINCRBY KEY x 1, HGET KEY x, HMGET KEY x, HSET KEY x x, HSETNX KEY x x, PERSIST KEY";
 const USAGE: &str = "HEXISTS KEY x, HDEL KEY x, HSCAN KEY 0, HGET KEY x, HMGET KEY x, HSET KEY x x, EXPIRE KEY 1";
-const RAISED: &str = "HDEL KEY x, TYPE KEY, HMGET KEY x, HSCAN KEY 0, HVALS KEY, HSET KEY x x, EXPIRE KEY 1";
+const RAISED: &str = "HDEL KEY x, TYPE KEY, HMGET KEY x, HSCAN KEY 0, HLEN KEY, HVALS KEY, HSET KEY x x, EXPIRE KEY 1";
 const HISTORY: &str = "TYPE KEY, HGET KEY x, HSCAN KEY 0, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
 const HISTORY_METRICS: &str =
     "TYPE KEY, ZRANGE KEY 0 0, ZSCORE KEY x, ZADD KEY 0 x, ZREMRANGEBYSCORE KEY 0 0, EXPIRE KEY 1";
@@ -42,7 +42,7 @@ const METRICS: &str = "SMEMBERS KEY, SADD KEY x, EXPIRE KEY 1";
 const FLAG: &str = "SET KEY x, EXISTS KEY, UNLINK KEY";
 const OUTBOX: &str = "XLEN KEY, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x, XDEL KEY 0-0";
 const ACTIONS: &str = "XDEL KEY 0-0, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x";
-const REFUSED: &str = "XDEL KEY 0-0, XRANGE KEY - +, XADD KEY * x x";
+const REFUSED: &str = "XDEL KEY 0-0, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x";
 const EVENT_IDS: &str = "LRANGE KEY 0 -1, TYPE KEY, RPUSH KEY x, EXPIRE KEY 1, UNLINK KEY";
 const SCHEDULE: &str = "ZADD KEY 0 x, ZREM KEY x, ZSCORE KEY x, ZCARD KEY, ZCOUNT KEY 0 0, ZRANGE KEY 0 0, \
     ZRANGEBYSCORE KEY 0 0, ZREVRANGEBYSCORE KEY 0 0, ZRANGEBYLEX KEY - +, TYPE KEY";
@@ -213,6 +213,8 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.verify_open("check-config"), VERIFY_SET),
         (keys.verify_sent("check-config"), VERIFY_SET),
         (keys.unsubscribe_key(), TEXT),
+        (keys.console_key(), TEXT),
+        (keys.console_link("check-config"), "SET KEY x, DEL KEY"),
         (keys.digest(), TEXT),
         (keys.paused(), PAUSED),
         (keys.verify_code("check-config"), VERIFY_SECRET),

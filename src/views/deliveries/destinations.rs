@@ -1,18 +1,21 @@
 //! Destinations with pending deliveries: the waiting deliveries, the attempts in flight, and the circuit of each.
 
 use redis::{Pipeline, RedisResult};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::redis_client::{Partition, Partitions};
 use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Destination, UnixMs};
+use crate::types::{DeliveryId, Destination, UnixMs};
+use crate::views::Cursor;
 
 /// Number of destinations that are read in one call.
 const READ_MAX: usize = 500;
 
 /// A destination in one partition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Destination")]
 pub struct DestinationView {
     /// The origin of a webhook's URL, `email`, or `none` for deliveries that wait for a contact.
     pub destination: Destination,
@@ -39,6 +42,62 @@ text_enum! {
     }
 }
 
+/// Destinations with pending deliveries, in one slice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "DestinationList")]
+pub struct DestinationsView {
+    /// Those with most waiting deliveries first, within the slice.
+    pub destinations: Vec<DestinationView>,
+    /// Number of destinations in the slice.
+    pub examined: usize,
+    /// What `after` takes to get the next slice; null at the end.
+    pub next: Option<String>,
+}
+
+/// The position of a list: an index of a partition, and the number of its destinations before the position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DestinationCursor {
+    partition: usize,
+    index: usize,
+    seen: usize,
+}
+
+/// Reads the next slice of the destinations, at most `limit`: in each partition, those that failed last time come
+/// first. A destination that recovers or fails between two slices may be in both, or in none.
+pub async fn destination_slice(
+    partitions: &Partitions,
+    from: DestinationCursor,
+    limit: usize,
+) -> RedisResult<DestinationsView> {
+    let mut cursor = from;
+    let mut destinations = Vec::new();
+    while let Some(partition) = partitions.iter().nth(cursor.partition) {
+        let Partition { client, keys } = partition;
+        let indexes = [keys.destinations_unhealthy(), keys.destinations()];
+        let Some(index) = indexes.get(cursor.index) else {
+            cursor = DestinationCursor { partition: cursor.partition + 1, ..DestinationCursor::default() };
+            continue;
+        };
+        let wanted = (limit - destinations.len()).min(READ_MAX);
+        if wanted == 0 {
+            break;
+        }
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(index).arg(cursor.seen).arg(cursor.seen + wanted - 1);
+        let names: Vec<String> = client.query(&command).await?;
+        let names: Vec<Destination> = names.iter().map(|name| Destination::from_stored(name)).collect();
+        destinations.extend(read_destinations(partition, &names).await?);
+        cursor = match names.len() < wanted {
+            true => DestinationCursor { index: cursor.index + 1, seen: 0, ..cursor },
+            false => DestinationCursor { seen: cursor.seen + wanted, ..cursor },
+        };
+    }
+    let is_over = cursor.partition >= partitions.count() as usize;
+    sort_by_waiting(&mut destinations);
+    let next = (!is_over).then(|| Cursor(cursor).to_string());
+    Ok(DestinationsView { examined: destinations.len(), destinations, next })
+}
+
 /// Every destination with pending deliveries, ordered by their number, largest first.
 pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<DestinationView>> {
     let mut listed = Vec::new();
@@ -53,8 +112,22 @@ pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<Desti
             listed.extend(read_destinations(partition, names).await?);
         }
     }
-    listed.sort_by(|a, b| (b.waiting, &a.destination, a.partition).cmp(&(a.waiting, &b.destination, b.partition)));
+    sort_by_waiting(&mut listed);
     Ok(listed)
+}
+
+fn sort_by_waiting(listed: &mut [DestinationView]) {
+    listed.sort_by(|a, b| (b.waiting, &a.destination, a.partition).cmp(&(a.waiting, &b.destination, b.partition)));
+}
+
+/// The last error of the delivery that is due next at a destination; `None` if none waits, or it was not attempted.
+pub async fn last_error_at(
+    Partition { client, keys }: &Partition,
+    destination: &Destination,
+) -> RedisResult<Option<String>> {
+    let ids: Vec<String> = client.query(redis::cmd("ZRANGE").arg(keys.due(destination)).arg(0).arg(0)).await?;
+    let Some(id) = ids.first() else { return Ok(None) };
+    client.query(redis::cmd("HGET").arg(keys.delivery(&DeliveryId::from_stored(id))).arg("last_error")).await
 }
 
 /// Reads these destinations of a partition, in the given order.
@@ -62,6 +135,9 @@ pub async fn read_destinations(
     Partition { client, keys }: &Partition,
     names: &[Destination],
 ) -> RedisResult<Vec<DestinationView>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
     let now = client.server_time().await?;
     let mut pipeline = Pipeline::new();
     for name in names {

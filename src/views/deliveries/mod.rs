@@ -1,6 +1,7 @@
 //! Deliveries: lists by creation, and one with its attempts. Read next: `read`, which finds them.
 
 mod contact;
+mod dead_causes;
 mod destinations;
 mod ids;
 mod merged;
@@ -14,8 +15,12 @@ use serde::Serialize;
 pub use contact::DeliveryContactStatus;
 pub(crate) use contact::DeliveryContactView;
 pub(super) use contact::contact_view;
+pub(crate) use dead_causes::{DeadCauseView, DeadCausesView, dead_causes};
 pub use destinations::list_destinations;
-pub(crate) use destinations::{CircuitState, DestinationView, read_destinations};
+pub(crate) use destinations::{
+    CircuitState, DestinationCursor, DestinationView, DestinationsView, destination_slice, last_error_at,
+    read_destinations,
+};
 pub use merged::{DeliveriesCursor, list_from};
 pub(crate) use merged::{find, list_partitions, partition_of};
 pub(crate) use read::DeliveryScan;

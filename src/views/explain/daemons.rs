@@ -1,13 +1,10 @@
-//! The live daemons of a stream, for explanations.
+//! What the live daemons of a stream do, for explanations.
 
 use redis::RedisResult;
 
-use crate::events::DaemonEntry;
 use crate::redis_client::Partition;
-use crate::types::{UnixMs, keys};
-
-/// How long after its last heartbeat a daemon counts as live. Only explanations use this.
-const DAEMON_LASTS_MS: i64 = 5_000;
+use crate::types::UnixMs;
+use crate::views::system;
 
 /// The live daemons of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,16 +22,10 @@ pub(super) const SENDS_NOTHING: &str =
 
 /// The daemons that are live at `now`. `first` is the first partition of their stream.
 pub(super) async fn live_daemons(first: &Partition, now: UnixMs) -> RedisResult<LiveDaemons> {
-    let Partition { client, keys } = first;
-    let mut command = redis::cmd("ZRANGEBYSCORE");
-    command.arg(keys::DAEMONS).arg(now.0 - DAEMON_LASTS_MS).arg("+inf");
-    let members: Vec<String> = client.query(&command).await?;
-    let daemons = members.iter().filter_map(|member| DaemonEntry::parse(member));
-    let senders: Vec<bool> =
-        daemons.filter(|daemon| daemon.stream == keys.name()).map(|daemon| daemon.name.sends()).collect();
-    Ok(match senders.as_slice() {
+    let daemons = system::live_daemons(first, now).await?;
+    Ok(match daemons.as_slice() {
         [] => LiveDaemons::None,
-        senders if senders.contains(&true) => LiveDaemons::Sending,
+        daemons if daemons.iter().any(|daemon| daemon.entry.name.sends()) => LiveDaemons::Sending,
         _ => LiveDaemons::ReadingOnly,
     })
 }

@@ -1,0 +1,179 @@
+//! The state of all subjects, deliveries and daemons: `/v1/overview`, `/v1/system`, `/v1/near`, `/v1/alerts`,
+//! `/v1/deliveries/dead`, `/v1/destinations`, `/v1/refused` and `/v1/mutes`.
+//!
+//! Every list is read in slices: it says how much it has examined, and where the next slice begins.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::list_query::{ListLimit, ListRequest};
+use super::operation::JsonAnswer;
+use super::path::{self, Query};
+use super::problem::{CALL_TIMEOUT, Problem, within};
+use super::state::ApiState;
+use crate::types::{Metric, Percent, UnixMs, Window};
+use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertsView};
+use crate::views::alert_outcomes::AlertOutcome;
+use crate::views::deliveries::{
+    DeadCausesView, DeliveriesCursor, DestinationCursor, DestinationsView, dead_causes, destination_slice,
+};
+use crate::views::mutes::MutesView;
+use crate::views::near::{NearFilter, NearView};
+use crate::views::overview::{OverviewError, OverviewView};
+use crate::views::refused::{self, RefusedReasonsView};
+use crate::views::system::SystemView;
+use crate::views::{Cursor, SubjectCursor};
+
+/// `GET /v1/overview`
+pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonAnswer<OverviewView>, Problem> {
+    within(CALL_TIMEOUT, api.observer.overview()).await.map(JsonAnswer)
+}
+
+/// `GET /v1/system`
+pub(super) async fn system(State(api): State<Arc<ApiState>>) -> Result<JsonAnswer<SystemView>, Problem> {
+    within(CALL_TIMEOUT, api.observer.system()).await.map(JsonAnswer)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NearQuery {
+    /// Only this metric.
+    #[schemars(with = "Option<Metric>")]
+    metric: Option<String>,
+    /// Only limits of this window.
+    #[schemars(with = "Option<Window>")]
+    window: Option<String>,
+    /// Only subjects that have used at least this percentage of the limit.
+    #[schemars(with = "Option<Percent>")]
+    percent: Option<String>,
+    /// The `next` of the page before; the first page without it.
+    after: Option<String>,
+    /// How many things the page may have.
+    #[schemars(with = "Option<ListLimit>")]
+    limit: Option<String>,
+}
+
+/// `GET /v1/near`
+pub(super) async fn near(
+    State(api): State<Arc<ApiState>>,
+    Query(query): Query<NearQuery>,
+) -> Result<JsonAnswer<NearView>, Problem> {
+    let filter = NearFilter {
+        metric: path::parameter("metric", query.metric.as_deref())?,
+        window: path::parameter("window", query.window.as_deref())?,
+        percent: path::parameter("percent", query.percent.as_deref())?,
+    };
+    let ListRequest { after, limit } = part(query.after.as_deref(), query.limit.as_deref())?;
+    let read = api.observer.near(&filter, after.unwrap_or_default(), limit);
+    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AlertsQuery {
+    /// Only this metric.
+    #[schemars(with = "Option<Metric>")]
+    metric: Option<String>,
+    /// Only limits of this window.
+    #[schemars(with = "Option<Window>")]
+    window: Option<String>,
+    /// Only thresholds at or above this percentage of the limit.
+    #[schemars(with = "Option<Percent>")]
+    percent: Option<String>,
+    /// Only those raised at this time or later.
+    #[schemars(extend("format" = "date-time"))]
+    since: Option<String>,
+    /// If true, only those that nobody was notified of.
+    #[schemars(with = "Option<bool>")]
+    nobody: Option<String>,
+    /// The `next` of the page before; the first page without it.
+    after: Option<String>,
+    /// How many things the page may have.
+    #[schemars(with = "Option<ListLimit>")]
+    limit: Option<String>,
+}
+
+/// `GET /v1/alerts`
+pub(super) async fn alerts(
+    State(api): State<Arc<ApiState>>,
+    Query(query): Query<AlertsQuery>,
+) -> Result<JsonAnswer<NotifiedAlertsView>, Problem> {
+    let only_nobody = query.nobody.as_deref().map(str::parse::<bool>).transpose();
+    let only_nobody = only_nobody.map_err(|_| Problem::bad_request("nobody: must be true or false"))?;
+    let filter = NotifiedAlertFilter {
+        metric: path::parameter("metric", query.metric.as_deref())?,
+        window: path::parameter("window", query.window.as_deref())?,
+        percent: path::parameter("percent", query.percent.as_deref())?,
+        since: path::parameter::<UnixMs>("since", query.since.as_deref())?,
+        outcome: only_nobody.unwrap_or(false).then_some(AlertOutcome::Nobody),
+    };
+    let ListRequest { after, limit } = part(query.after.as_deref(), query.limit.as_deref())?;
+    let read = api.observer.alerts(&filter, after.unwrap_or_default(), limit);
+    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SliceQuery {
+    /// The `next` of the slice before; the first slice without it.
+    after: Option<String>,
+}
+
+/// `GET /v1/deliveries/dead`
+pub(super) async fn dead(
+    State(api): State<Arc<ApiState>>,
+    Query(SliceQuery { after }): Query<SliceQuery>,
+) -> Result<JsonAnswer<DeadCausesView>, Problem> {
+    let after: Option<DeliveriesCursor> = cursor(after.as_deref())?;
+    within(CALL_TIMEOUT, dead_causes(&api.observer.partitions, after)).await.map(JsonAnswer)
+}
+
+/// `GET /v1/destinations`
+pub(super) async fn destinations(
+    State(api): State<Arc<ApiState>>,
+    ListRequest { after, limit }: ListRequest<DestinationCursor>,
+) -> Result<JsonAnswer<DestinationsView>, Problem> {
+    let read = destination_slice(&api.observer.partitions, after.unwrap_or_default(), limit);
+    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+}
+
+/// `GET /v1/refused`
+pub(super) async fn refused(
+    State(api): State<Arc<ApiState>>,
+    Query(SliceQuery { after }): Query<SliceQuery>,
+) -> Result<JsonAnswer<RefusedReasonsView>, Problem> {
+    let after = cursor(after.as_deref())?.unwrap_or_default();
+    within(CALL_TIMEOUT, refused::by_reason(&api.observer.partitions, after, None)).await.map(JsonAnswer)
+}
+
+/// `GET /v1/mutes`
+pub(super) async fn mutes(
+    State(api): State<Arc<ApiState>>,
+    Query(SliceQuery { after }): Query<SliceQuery>,
+) -> Result<JsonAnswer<MutesView>, Problem> {
+    let after: Option<SubjectCursor> = cursor(after.as_deref())?;
+    within(CALL_TIMEOUT, api.observer.mutes(after.unwrap_or_default())).await.map(JsonAnswer)
+}
+
+fn part<C: DeserializeOwned>(after: Option<&str>, limit: Option<&str>) -> Result<ListRequest<C>, Problem> {
+    let ListLimit(limit) = path::parameter("limit", limit)?.unwrap_or_default();
+    Ok(ListRequest { after: cursor(after)?, limit })
+}
+
+fn cursor<C: DeserializeOwned>(after: Option<&str>) -> Result<Option<C>, Problem> {
+    let cursor = path::parameter::<Cursor<C>>("after", after)?;
+    Ok(cursor.map(|Cursor(position)| position))
+}
+
+impl From<OverviewError> for Problem {
+    fn from(error: OverviewError) -> Self {
+        match error {
+            OverviewError::Redis(error) => error.into(),
+            OverviewError::Totals(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `console`: the address of the console, with a login of one use.
+
+use clap::Args;
+use serde::Serialize;
+use url::Url;
+
+use super::connect;
+use super::context::CliContext;
+use crate::config::Config;
+use crate::console::config::OFF;
+use crate::console::one_use_login;
+use crate::terminal::hint;
+use crate::terminal::output::{self, FormatArgs, say};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The page has a button that logs you in as admin. It works once, within 30 seconds; the session lasts 12 hours.
+
+Examples:
+  quotabell console
+  xdg-open \"$(quotabell console)\""
+)]
+pub struct ConsoleArgs {
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct ConsoleLogin {
+    url: String,
+}
+
+pub async fn run(args: ConsoleArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let mut url = address(&config)?;
+    let redis = connect::redis(&config).await?;
+    let created = one_use_login::create(redis.partitions.first()).await;
+    let secret = redis.explained("store a login", created)?;
+    url.query_pairs_mut().append_pair("login", &secret);
+    let login = ConsoleLogin { url: url.into() };
+    output::print(&args.format, &login, |output| {
+        say("the page logs you in once, within 30 seconds");
+        output.line(&login.url)
+    })
+}
+
+/// The address of the login page.
+fn address(config: &Config) -> anyhow::Result<Url> {
+    let listen = config.console.listen.as_str();
+    if listen == OFF {
+        return Err(hint::failed("the console is off", "set console.listen, and restart the daemon"));
+    }
+    let mut base = config.console.public_base().or_else(|| Url::parse(&format!("http://{listen}/")).ok());
+    if let Some(path) = base.as_ref().map(|base| base.path().to_owned()).filter(|path| !path.ends_with('/'))
+        && let Some(base) = &mut base
+    {
+        base.set_path(&format!("{path}/"));
+    }
+    let login = base.and_then(|base| base.join("login").ok());
+    login.ok_or_else(|| hint::failed("the console has no address to open", "set console.public_url"))
+}

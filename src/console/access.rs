@@ -1,0 +1,142 @@
+//! Who may see a page: the checks before each request, and the header fields of each answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::assets;
+use super::error::ConsoleError;
+use super::session::{ConsoleSession, Visitor, stored_key};
+use super::state::ConsoleState;
+use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+
+/// The form that logs in.
+pub(super) const LOGIN: &str = "/login";
+
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The middleware before every route.
+pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let mut answer = match judge(&console, &parts).await {
+        Ok(Some(visitor)) => {
+            parts.extensions.insert(visitor);
+            next.run(Request::from_parts(parts, body)).await
+        }
+        Ok(None) => (StatusCode::SEE_OTHER, [(LOCATION, &LOGIN[1..])]).into_response(),
+        Err(error) => error.into_response(),
+    };
+    let headers = answer.headers_mut();
+    for (name, value) in
+        [(CONTENT_SECURITY_POLICY, POLICY), (REFERRER_POLICY, "no-referrer"), (X_CONTENT_TYPE_OPTIONS, "nosniff")]
+    {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// The visitor; `None` if a login is needed first.
+async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor>, ConsoleError> {
+    let headers = &request.headers;
+    if !is_own_host(console, headers) {
+        let detail = "this is not the address of the console: use its listen address, or set console.public_url";
+        return Err(ConsoleError::new(StatusCode::MISDIRECTED_REQUEST, detail));
+    }
+    if ![Method::GET, Method::HEAD].contains(&request.method) && !is_same_origin(headers) {
+        return Err(ConsoleError::new(StatusCode::FORBIDDEN, "the request comes from another site"));
+    }
+    let path = request.uri.path();
+    let is_open = path == LOGIN || path.starts_with(assets::FOLDER);
+    let session = match cookie(headers, console.cookie_name()) {
+        Some(cookie) => session_of(console, cookie).await?,
+        None => None,
+    };
+    if session.is_none() && !is_open && !console.tokens.is_set() {
+        return match console.listen.ip().is_loopback() {
+            true => Ok(Some(Visitor::Local)),
+            false => Err(ConsoleError::new(
+                StatusCode::FORBIDDEN,
+                "without a token the console is only for this machine: set http.token_file or http.tokens, or open what \
+                 `quotabell console` prints",
+            )),
+        };
+    }
+    Ok(session.map(Visitor::LoggedIn).or(is_open.then_some(Visitor::Unknown)))
+}
+
+async fn session_of(console: &ConsoleState, cookie: &str) -> Result<Option<ConsoleSession>, Problem> {
+    let first = console.observer.partitions.first();
+    let key = within(CALL_TIMEOUT, stored_key(first)).await?;
+    let now = within(CALL_TIMEOUT, first.client.server_time()).await?;
+    Ok(ConsoleSession::read(cookie, &key, &console.tokens, now))
+}
+
+impl ConsoleState {
+    /// The name of the session's cookie. Over TLS, a browser accepts `__Secure-` only with `Secure`.
+    pub(super) fn cookie_name(&self) -> &'static str {
+        if self.is_secure() { "__Secure-quotabell_console" } else { "quotabell_console" }
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.public_url.as_ref().is_some_and(|url| url.scheme() == "https")
+    }
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|line| line.split(';')).find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Whether the browser was sent to this console, and not to a name of somebody else that leads here.
+fn is_own_host(console: &ConsoleState, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else { return false };
+    let name = without_port(host);
+    let of_url = console.public_url.as_ref().and_then(|url| url.host_str());
+    let address: Option<IpAddr> = name.trim_start_matches('[').trim_end_matches(']').parse().ok();
+    let is_own_address = address.is_some_and(|ip| ip.is_loopback() || ip == console.listen.ip());
+    is_own_address || name.eq_ignore_ascii_case("localhost") || of_url.is_some_and(|own| own.eq_ignore_ascii_case(name))
+}
+
+/// `[::1]:9465` to `[::1]`, `localhost:9465` to `localhost`.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => name,
+        _ => host,
+    }
+}
+
+/// Whether a request that changes something was sent by a page of the console.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+    if let Some(site) = headers.get(SEC_FETCH_SITE) {
+        return site == "same-origin";
+    }
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let origin = text(ORIGIN).and_then(|origin| origin.split_once("://"));
+    origin.zip(text(HOST)).is_some_and(|((_, origin), host)| origin.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv6 address has colons of its own.
+    #[test]
+    fn the_port_of_a_host_is_left_out() {
+        for (host, name) in [("localhost:9465", "localhost"), ("[::1]:9465", "[::1]"), ("[::1]", "[::1]"), ("a", "a")] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The overview and the lists. Each reads one slice, says how much it examined, and links to the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use minijinja::context;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::ConsoleError;
+use super::href::href_to;
+use super::render::{rendered_html, shown};
+use super::session::Visitor;
+use super::state::ConsoleState;
+use crate::api::path::parameter;
+use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::ledger::batch::MetricPeriod;
+use crate::types::{Channel, DeliveryState, Destination, Metric, Subject, Window};
+use crate::views::Cursor;
+use crate::views::alert_list::NotifiedAlertFilter;
+use crate::views::alert_outcomes::AlertOutcome;
+use crate::views::deliveries::{DeliveriesCursor, DeliveryFilter, dead_causes, destination_slice, list_from};
+use crate::views::near::NearFilter;
+use crate::views::refused::by_reason;
+use crate::views::top::{self, RankingOrder, TopRequest};
+
+/// Number of rows of a page.
+pub(super) const ROWS_MAX: usize = 100;
+/// A ranking of a million subjects by percent takes some seconds.
+const TOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a page is asked for. An empty field of a form counts as absent.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Asked {
+    metric: String,
+    window: String,
+    percent: String,
+    since: String,
+    nobody: String,
+    state: String,
+    subject: String,
+    channel: String,
+    destination: String,
+    error: String,
+    by: String,
+    after: String,
+}
+
+pub(super) type WithConsole = State<Arc<ConsoleState>>;
+
+fn set(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
+}
+
+/// The position that a link names.
+pub(super) fn position<C: DeserializeOwned>(after: &str) -> Result<Option<C>, Problem> {
+    Ok(parameter::<Cursor<C>>("after", set(after))?.map(|Cursor(position)| position))
+}
+
+impl Asked {
+    /// The link to the next slice of a page.
+    fn href(&self, page: &str, next: Option<&str>) -> Option<String> {
+        let Self { metric, window, percent, since, nobody, state, subject, channel, destination, error, by, .. } = self;
+        let fields = [
+            ("metric", metric),
+            ("window", window),
+            ("percent", percent),
+            ("since", since),
+            ("nobody", nobody),
+            ("state", state),
+            ("subject", subject),
+            ("channel", channel),
+            ("destination", destination),
+            ("error", error),
+            ("by", by),
+        ];
+        let mut parameters: Vec<(&str, Option<&str>)> = fields.map(|(name, value)| (name, set(value))).into();
+        parameters.push(("after", Some(next?)));
+        Some(href_to(page, &parameters))
+    }
+}
+
+/// `GET /`
+pub(super) async fn overview(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Response, ConsoleError> {
+    let view = within(CALL_TIMEOUT, console.observer.overview()).await?;
+    Ok(rendered_html("overview.html", &visitor, context! { title => "Overview", view => shown(&view) }))
+}
+
+/// `GET /near`
+pub(super) async fn near(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, ConsoleError> {
+    let filter = NearFilter {
+        metric: parameter("metric", set(&asked.metric))?,
+        window: parameter("window", set(&asked.window))?,
+        percent: parameter("percent", set(&asked.percent))?,
+    };
+    let from = position(&asked.after)?.unwrap_or_default();
+    let view = within(CALL_TIMEOUT, console.observer.near(&filter, from, ROWS_MAX)).await?;
+    let next = asked.href("near", view.next.as_deref());
+    let windows = Window::ALL;
+    Ok(rendered_html(
+        "near.html",
+        &visitor,
+        context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows) },
+    ))
+}
+
+/// `GET /alerts`
+pub(super) async fn alerts(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, ConsoleError> {
+    let filter = NotifiedAlertFilter {
+        metric: parameter("metric", set(&asked.metric))?,
+        window: parameter("window", set(&asked.window))?,
+        percent: parameter("percent", set(&asked.percent))?,
+        since: parameter("since", set(&asked.since))?,
+        outcome: set(&asked.nobody).map(|_| AlertOutcome::Nobody),
+    };
+    let from = position(&asked.after)?.unwrap_or_default();
+    let view = within(CALL_TIMEOUT, console.observer.alerts(&filter, from, ROWS_MAX)).await?;
+    let next = asked.href("alerts", view.next.as_deref());
+    let windows = Window::ALL;
+    Ok(rendered_html(
+        "alerts.html",
+        &visitor,
+        context! { title => "Alerts", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows) },
+    ))
+}
+
+/// `GET /deliveries`
+pub(super) async fn deliveries(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, ConsoleError> {
+    let partitions = &console.observer.partitions;
+    let filter = DeliveryFilter {
+        state: parameter("state", set(&asked.state))?,
+        subject: parameter("subject", set(&asked.subject))?,
+        channel: parameter("channel", set(&asked.channel))?,
+        destination: set(&asked.destination).map(Destination::from_stored),
+        error: set(&asked.error).map(str::to_owned),
+        since: parameter("since", set(&asked.since))?,
+        ..DeliveryFilter::default()
+    };
+    let from: Option<DeliveriesCursor> = position(&asked.after)?;
+    let read = async {
+        let listed = list_from(partitions, &filter, from, ROWS_MAX).await?;
+        let causes = match filter.state {
+            Some(DeliveryState::Dead) if from.is_none() => Some(dead_causes(partitions, None).await?),
+            _ => None,
+        };
+        Ok::<_, redis::RedisError>((listed, causes))
+    };
+    let ((deliveries, next), causes) = within(CALL_TIMEOUT, read).await?;
+    let next = asked.href("deliveries", next.map(|next| Cursor(next).to_string()).as_deref());
+    let (states, channels) = (DeliveryState::ALL, Channel::ALL);
+    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels) };
+    Ok(rendered_html("deliveries.html", &visitor, content))
+}
+
+/// `GET /destinations`
+pub(super) async fn destinations(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, ConsoleError> {
+    let from = position(&asked.after)?.unwrap_or_default();
+    let view = within(CALL_TIMEOUT, destination_slice(&console.observer.partitions, from, ROWS_MAX)).await?;
+    let next = asked.href("destinations", view.next.as_deref());
+    Ok(rendered_html("destinations.html", &visitor, context! { title => "Destinations", view => shown(&view), next }))
+}
+
+/// `GET /mutes`
+pub(super) async fn mutes(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, ConsoleError> {
+    let from = position(&asked.after)?.unwrap_or_default();
+    let view = within(CALL_TIMEOUT, console.observer.mutes(from)).await?;
+    let next = asked.href("mutes", view.next.as_deref());
+    Ok(rendered_html("mutes.html", &visitor, context! { title => "Mutes", view => shown(&view), next }))
+}
+
+/// `GET /refused`
+pub(super) async fn refused(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, ConsoleError> {
+    let from = position(&asked.after)?.unwrap_or_default();
+    let view = within(CALL_TIMEOUT, by_reason(&console.observer.partitions, from, None)).await?;
+    let next = asked.href("refused", view.next.as_deref());
+    Ok(rendered_html("refused.html", &visitor, context! { title => "Refused events", view => shown(&view), next }))
+}
+
+/// `GET /system`
+pub(super) async fn system(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Response, ConsoleError> {
+    let view = within(CALL_TIMEOUT, console.observer.system()).await?;
+    Ok(rendered_html("system.html", &visitor, context! { title => "System", view => shown(&view) }))
+}
+
+/// `GET /top`: reads every counter of a period, so only if somebody asks for a ranking.
+pub(super) async fn top(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, ConsoleError> {
+    let view = match parameter::<RankingOrder>("by", set(&asked.by))? {
+        Some(by) => Some(ranking(&console, &asked, by).await?),
+        None => None,
+    };
+    let windows = Window::ALL;
+    Ok(rendered_html(
+        "top.html",
+        &visitor,
+        context! { title => "Who uses most?", view => shown(&view), asked => shown(&asked), windows => shown(&windows) },
+    ))
+}
+
+async fn ranking(console: &ConsoleState, asked: &Asked, by: RankingOrder) -> Result<top::TopView, ConsoleError> {
+    let partitions = &console.observer.partitions;
+    let metric: Metric = parameter("metric", set(&asked.metric))?.unwrap_or_default();
+    let window: Option<Window> = parameter("window", set(&asked.window))?;
+    let under: Option<Subject> = parameter("subject", set(&asked.subject))?;
+    let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
+    let period = top::period(window, None, now).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
+    let read = top::read(partitions, &console.observer.plans, &request, ROWS_MAX);
+    let view = within(TOP_TIMEOUT, console.top.get_or_read(&request, read)).await?;
+    Ok(top::TopView::clone(&view))
+}

@@ -1,0 +1,42 @@
+//! The pages of the console.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+
+use super::access::{LOGIN, guard};
+use super::error::ConsoleError;
+use super::state::ConsoleState;
+use super::{assets, lists, login, subject};
+use crate::api::server::Routes;
+
+/// Maximum size of a form.
+const FORM_BYTES_MAX: usize = 64 * 1024;
+
+/// The routes.
+pub fn routes(console: Arc<ConsoleState>) -> Routes {
+    let all = Router::new()
+        .route("/", get(lists::overview))
+        .route("/near", get(lists::near))
+        .route("/top", get(lists::top))
+        .route("/subjects", get(subject::search))
+        .route("/subject", get(subject::show))
+        .route("/alerts", get(lists::alerts))
+        .route("/deliveries", get(lists::deliveries))
+        .route("/delivery", get(subject::delivery))
+        .route("/destinations", get(lists::destinations))
+        .route("/mutes", get(lists::mutes))
+        .route("/refused", get(lists::refused))
+        .route("/system", get(lists::system))
+        .route(LOGIN, get(login::form).post(login::log_in))
+        .route("/logout", post(login::log_out))
+        .route(&format!("{}{{name}}", assets::FOLDER), get(assets::asset))
+        .fallback(async || ConsoleError::not_found("there is no such page"))
+        .layer(from_fn_with_state(Arc::clone(&console), guard))
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+        .with_state(console);
+    Routes { all, probes: Router::new() }
+}

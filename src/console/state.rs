@@ -1,0 +1,54 @@
+//! The state that the pages share, and the listener.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use url::Url;
+
+use super::config::{ConsoleConfig, OFF};
+use crate::api::server::ServerLimits;
+use crate::api::token::CurrentTokens;
+use crate::api::top_cache::TopCache;
+use crate::views::Observer;
+use crate::views::explain::Explainer;
+
+/// What the pages are rendered from.
+pub struct ConsoleState {
+    /// With connections to Redis that only the console uses.
+    pub observer: Observer,
+    pub explainer: Explainer,
+    pub tokens: CurrentTokens,
+    /// How long after the end of its day an event may arrive.
+    pub late_max: Duration,
+    /// Number of days of history.
+    pub history_days: u32,
+    pub top: TopCache,
+    /// The address on which the console listens.
+    pub listen: SocketAddr,
+    /// The URL at which a proxy serves it.
+    pub public_url: Option<Url>,
+}
+
+/// Far fewer connections than the API has: people look at pages.
+pub const LIMITS: ServerLimits = ServerLimits { connections_max: 128, probes_max: 0, idle: ServerLimits::DAEMON.idle };
+
+/// Binds the listener. A console that can't listen must not stop the daemon, so this is a warning.
+pub async fn listen(config: &ConsoleConfig) -> Option<(TcpListener, SocketAddr)> {
+    if config.listen == OFF {
+        return None;
+    }
+    let bound = TcpListener::bind(&config.listen).await;
+    let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    match bound {
+        Ok((address, listener)) => {
+            tracing::info!(%address, "the console listens");
+            Some((listener, address))
+        }
+        Err(error) => {
+            let address = &config.listen;
+            tracing::warn!(%error, address, "the console can't listen and is off: set console.listen to a free address, or to \"off\"");
+            None
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! One subject, the search for subjects, and one delivery.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use minijinja::context;
+use serde::{Deserialize, Serialize};
+
+use super::chart::Chart;
+use super::error::ConsoleError;
+use super::href::href_to;
+use super::lists::{ROWS_MAX, WithConsole, position};
+use super::render::{rendered_html, shown};
+use super::session::Visitor;
+use super::state::ConsoleState;
+use crate::api::path::parameter;
+use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::subjects::StoredLevels;
+use crate::types::{DeliveryId, Subject, Window};
+use crate::views::explain::{Audience, ExplainError, Explanation};
+use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
+use crate::views::{
+    Cursor, IdPrefix, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, subject, subject_list,
+};
+
+/// Number of subjects that a search looks at.
+const SEARCHED_MAX: usize = 1_000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AskedSubject {
+    id: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SearchQuery {
+    q: String,
+    after: String,
+}
+
+/// `GET /subjects`: an exact id opens the subject, anything else lists those that begin with it.
+pub(super) async fn search(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(SearchQuery { q, after }): Query<SearchQuery>,
+) -> Result<Response, ConsoleError> {
+    let (q, partition) = (q.trim(), console.observer.partitions.first());
+    let exact: Option<Subject> = q.parse().ok();
+    let from: Option<SubjectCursor> = position(&after)?;
+    if let (Some(exact), None) = (&exact, &from)
+        && !within(CALL_TIMEOUT, subject::read_fields(partition, exact)).await?.is_empty()
+    {
+        let link = href_to("subject", &[("id", Some(exact.as_str()))]);
+        return Ok((StatusCode::SEE_OTHER, [(LOCATION, link)]).into_response());
+    }
+    let read = subject_list::read(partition, &console.observer.plans, from.unwrap_or_default(), SEARCHED_MAX);
+    let SubjectSlice { mut subjects, next } = within(CALL_TIMEOUT, read).await?;
+    let examined = subjects.len();
+    subjects.retain(|view| view.subject.starts_with(q));
+    subjects.sort_by(|a, b| a.subject.cmp(&b.subject));
+    let next = next.map(|next| Cursor(next).to_string());
+    let next = next.map(|next| href_to("subjects", &[("q", Some(q)), ("after", Some(&next))]));
+    let exact = exact.as_ref().map(Subject::as_str);
+    let content = context! { title => "Subjects", subjects => shown(&subjects), examined, next, q, exact };
+    Ok(rendered_html("subjects.html", &visitor, content))
+}
+
+/// The usage of one metric on the days of the history.
+#[derive(Debug, Serialize)]
+struct MetricChart {
+    metric: String,
+    limit: Option<u64>,
+    chart: Chart,
+}
+
+/// `GET /subject`
+pub(super) async fn show(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    Query(AskedSubject { id }): Query<AskedSubject>,
+) -> Result<Response, ConsoleError> {
+    let id: Subject = parameter("id", Some(&id))?.ok_or_else(|| Problem::bad_request("id: name a subject"))?;
+    let explained = async { console.explainer.subject(&id).await.map_err(problem_of) };
+    let Explanation { explanation, usage, mut deliveries, .. } = within(CALL_TIMEOUT, explained).await?;
+    let (settings, charts) = within(CALL_TIMEOUT, settings_and_charts(&console, &id, usage.as_ref())).await?;
+    deliveries.reverse();
+    deliveries.truncate(ROWS_MAX);
+    let deliveries: Vec<_> = deliveries.into_iter().map(|detail| detail.delivery).collect();
+    let content = context! { title => id.as_str(), id => id.as_str(), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), charts => shown(&charts) };
+    Ok(rendered_html("subject.html", &visitor, content))
+}
+
+async fn settings_and_charts(
+    console: &ConsoleState,
+    id: &Subject,
+    usage: Option<&UsageView>,
+) -> redis::RedisResult<(SubjectView, Vec<MetricChart>)> {
+    let plans = &console.observer.plans;
+    let partition = console.observer.partitions.partition_of(id);
+    let stored = StoredLevels::read(&partition.client, &partition.keys, id).await?;
+    let now = partition.client.server_time().await?;
+    let shown = SubjectView::read(id.as_str().as_bytes(), stored.fields(), plans, now);
+    let request = HistoryRequest {
+        subject: id.clone(),
+        settings: SubjectSettings::read(&stored, plans),
+        metric: None,
+        range: DayRange::default(),
+        now,
+        late_max: console.late_max,
+        days: console.history_days,
+    };
+    let history = history::read(partition, plans, request).await?;
+    let metrics = history.map(|HistoryView { metrics, .. }| metrics).unwrap_or_default();
+    let limit_of = |metric: &str| {
+        let metrics = usage.into_iter().flat_map(|usage| &usage.metrics);
+        let windows = metrics.filter(|of| of.metric.as_str() == metric).flat_map(|of| &of.windows);
+        windows.filter(|window| window.window == Window::Day).find_map(|window| window.limit)
+    };
+    let chart = |MetricHistoryView { metric, days, .. }: MetricHistoryView| {
+        let limit = limit_of(metric.as_str());
+        let days = days.iter().map(|day| (day.day.to_string(), day.used));
+        MetricChart { metric: metric.to_string(), limit, chart: Chart::new(days, limit) }
+    };
+    Ok((shown, metrics.into_iter().map(chart).collect()))
+}
+
+fn problem_of(error: ExplainError) -> Problem {
+    match error {
+        ExplainError::Redis(error) => error.into(),
+        other => Problem::new(StatusCode::NOT_FOUND, other.to_string()),
+    }
+}
+
+/// `GET /delivery`
+pub(super) async fn delivery(
+    State(console): State<Arc<ConsoleState>>,
+    Extension(visitor): Extension<Visitor>,
+    Query(AskedSubject { id }): Query<AskedSubject>,
+) -> Result<Response, ConsoleError> {
+    let whole = id.parse::<IdPrefix<DeliveryId>>().ok().and_then(|prefix| prefix.whole());
+    let id = whole.ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))?;
+    // What the receiver answered is the operator's alone.
+    let audience = if visitor.is_admin() { Audience::Operator } else { Audience::Platform };
+    let read = within(CALL_TIMEOUT, console.explainer.delivery(&id, audience)).await?;
+    let missing = || ConsoleError::not_found("there is no such delivery: they are kept for 14 days after their end");
+    let (explanation, detail) = read.ok_or_else(missing)?;
+    let content = context! { title => "Delivery", explanation => shown(&explanation), detail => shown(&detail) };
+    Ok(rendered_html("delivery.html", &visitor, content))
+}

@@ -1,0 +1,145 @@
+//! Who was notified of an alert. The id of a delivery is a hash of its alert and its contact, so the deliveries to the
+//! present contacts are found without an index. Those to contacts that were removed meanwhile are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redis::RedisResult;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Observer;
+use crate::contacts::Contact;
+use crate::contacts::resolver::ResolvedContacts;
+use crate::outbox::MultiplePolicy;
+use crate::outbox::fan_out::NO_CONTACT;
+use crate::types::text_form::text_enum;
+use crate::types::{Alert, Channel, ContactId, DeliveryId, DeliveryState, Subject};
+
+text_enum! {
+    /// Whether somebody was notified of an alert.
+    pub enum AlertOutcome {
+        /// At least one delivery has arrived.
+        Notified = "notified",
+        /// None has arrived yet, and at least one will be attempted.
+        OnTheWay = "on_the_way",
+        /// None was made, because the same usage reached a higher threshold, whose alert is sent instead.
+        HigherSent = "higher_sent",
+        /// None has arrived, and none will be attempted: the subject has no contact, no contact accepts the threshold,
+        /// or every delivery ended without arriving.
+        Nobody = "nobody",
+    }
+}
+
+/// The deliveries of an alert to the contacts that its subject has now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AlertDeliveries")]
+pub struct AlertDeliveriesView {
+    pub outcome: AlertOutcome,
+    /// Number of contacts that the alert has reached.
+    pub notified: usize,
+    pub deliveries: Vec<AlertDeliveryView>,
+}
+
+/// A delivery of an alert.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AlertDelivery")]
+pub struct AlertDeliveryView {
+    pub id: DeliveryId,
+    /// `none` while it waits for a contact.
+    pub contact_id: ContactId,
+    pub channel: Channel,
+    pub state: DeliveryState,
+}
+
+impl AlertDeliveriesView {
+    /// Whether it waits because the subject has no contact.
+    pub fn waits_for_contact(&self) -> bool {
+        let waits = |delivery: &AlertDeliveryView| (delivery.channel, delivery.state);
+        self.deliveries.iter().map(waits).any(|of| of == (Channel::None, DeliveryState::Pending))
+    }
+}
+
+/// The deliveries of alerts, and the contacts of their subjects.
+#[derive(Debug, Default)]
+pub struct AlertOutcomes {
+    /// In the order of the alerts.
+    pub deliveries: Vec<AlertDeliveriesView>,
+    /// Subjects with disabled contacts, as far as they have an alert.
+    pub disabled: BTreeMap<Subject, Vec<Contact>>,
+}
+
+impl Observer {
+    /// Reads the deliveries of these alerts: in two calls, and one more if an alert has none.
+    pub async fn outcomes(&self, alerts: &[&Alert]) -> RedisResult<AlertOutcomes> {
+        if alerts.is_empty() {
+            return Ok(AlertOutcomes::default());
+        }
+        let client = &self.partitions.first().client;
+        let subjects: BTreeSet<&Subject> = alerts.iter().map(|alert| &alert.subject).collect();
+        let subjects: Vec<&Subject> = subjects.into_iter().collect();
+        let contacts = self.contacts.contacts_of_each(client, &subjects).await.map_err(|error| error.source)?;
+        let ids: BTreeMap<&Subject, BTreeSet<ContactId>> =
+            subjects.iter().copied().zip(contacts.iter().map(|contacts| self.ids_of(contacts))).collect();
+        let mut pipeline = redis::pipe();
+        for alert in alerts {
+            let keys = &self.partitions.partition_of(&alert.subject).keys;
+            for contact in &ids[&alert.subject] {
+                let id = DeliveryId::derive(&alert.id, contact);
+                pipeline.cmd("HMGET").arg(keys.delivery(&id)).arg("state").arg("channel");
+            }
+        }
+        let stored: Vec<(Option<String>, Option<String>)> = client.pipe(&pipeline).await?;
+        let mut stored = stored.into_iter();
+        let deliveries: Vec<Vec<AlertDeliveryView>> = alerts
+            .iter()
+            .map(|alert| {
+                let of_contacts = ids[&alert.subject].iter().zip(stored.by_ref());
+                let view = |(contact, (state, channel)): (&ContactId, (Option<String>, Option<String>))| {
+                    let (id, contact_id) = (DeliveryId::derive(&alert.id, contact), contact.clone());
+                    let state = DeliveryState::from_stored(&state?)?;
+                    Some(AlertDeliveryView { id, contact_id, channel: Channel::from_stored(&channel?)?, state })
+                };
+                of_contacts.filter_map(view).collect()
+            })
+            .collect();
+        let is_fanned_out = deliveries.iter().all(|of_alert| !of_alert.is_empty()) || self.outbox_is_empty().await?;
+        let judged =
+            alerts.iter().zip(deliveries).map(|(alert, deliveries)| self.judge(alert, deliveries, is_fanned_out));
+        let with_disabled = subjects.into_iter().zip(contacts).filter(|(_, contacts)| !contacts.disabled.is_empty());
+        let disabled = with_disabled.map(|(subject, contacts)| (subject.clone(), contacts.disabled)).collect();
+        Ok(AlertOutcomes { deliveries: judged.collect(), disabled })
+    }
+
+    /// The contacts that an alert may have been sent to, as far as they still exist.
+    fn ids_of(&self, contacts: &ResolvedContacts) -> BTreeSet<ContactId> {
+        let ResolvedContacts { readable, disabled, unverified, operator, .. } = contacts;
+        let own = readable.iter().chain(disabled).chain(unverified).chain(&self.configured);
+        let all = own.chain(operator.iter().map(|one| &one.contact)).map(|contact| contact.id.clone());
+        all.chain([ContactId::from_stored(NO_CONTACT)]).collect()
+    }
+
+    async fn outbox_is_empty(&self) -> RedisResult<bool> {
+        let mut pipeline = redis::pipe();
+        for partition in self.partitions.iter() {
+            pipeline.cmd("XLEN").arg(partition.keys.outbox());
+        }
+        let waiting: Vec<u64> = self.partitions.first().client.pipe(&pipeline).await?;
+        Ok(waiting.iter().all(|waiting| *waiting == 0))
+    }
+
+    /// `is_fanned_out`: no alert waits for its deliveries.
+    fn judge(&self, alert: &Alert, deliveries: Vec<AlertDeliveryView>, is_fanned_out: bool) -> AlertDeliveriesView {
+        let in_state = |state| deliveries.iter().filter(move |delivery| delivery.state == state);
+        let notified = in_state(DeliveryState::Delivered).count();
+        let will_be_attempted = in_state(DeliveryState::Pending).any(|delivery| delivery.channel != Channel::None);
+        let leaves_to_higher = self.on_multiple == MultiplePolicy::Highest && !alert.higher_thresholds.is_empty();
+        let outcome = match deliveries.as_slice() {
+            _ if notified > 0 => AlertOutcome::Notified,
+            _ if will_be_attempted => AlertOutcome::OnTheWay,
+            [] if leaves_to_higher => AlertOutcome::HigherSent,
+            [] if !is_fanned_out => AlertOutcome::OnTheWay,
+            _ => AlertOutcome::Nobody,
+        };
+        AlertDeliveriesView { outcome, notified, deliveries }
+    }
+}

@@ -1,0 +1,215 @@
+//! The subjects that are near to a limit, or above it: those with alerts in periods that go on. Every subject above its
+//! lowest threshold has a record of an alert, so counting updates no index for this list.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use redis::RedisResult;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::alert_outcomes::AlertDeliveriesView;
+use super::top::{PlanAndLimit, SETTINGS_AT_ONCE, plans_and_limits};
+use super::{Cursor, Observer, alerts};
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::counter_scan::SubjectCount;
+use crate::ledger::raised_scan::{self, RaisedPosition};
+use crate::types::alert::used_percent;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Alert, AlertId, AlertThreshold, Metric, Percent, Period, Subject, UnixMs, Window, keys};
+
+/// Subjects near to a limit, in one slice of the recorded alerts.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "NearList")]
+pub struct NearView {
+    /// The highest percentage first, within the slice.
+    pub subjects: Vec<NearSubjectView>,
+    /// Number of recorded alerts in the slice.
+    pub examined: usize,
+    /// What `after` takes to get the following ones; null at the end. A subject whose usage grows meanwhile may have
+    /// moved to an earlier part.
+    pub next: Option<String>,
+    pub read_at: Rfc3339,
+}
+
+/// What a subject has used of a limit.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "NearSubject")]
+pub struct NearSubjectView {
+    pub subject: Subject,
+    /// The plan, today.
+    pub plan: String,
+    pub metric: Metric,
+    pub window: Window,
+    pub period: Period,
+    pub used: u64,
+    /// Units, with those of grants.
+    #[schemars(range(min = 1))]
+    pub limit: u64,
+    /// Percent, rounded down to one decimal.
+    #[schemars(range(min = 0))]
+    pub used_percent: f64,
+    /// When the count begins again; null for a total.
+    pub resets_at: Option<Rfc3339>,
+    /// The thresholds that were reached in this period, ascending.
+    #[schemars(length(min = 1))]
+    pub reached: Vec<ReachedThresholdView>,
+}
+
+/// The newest alert of a threshold, and who was notified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ReachedThreshold")]
+pub struct ReachedThresholdView {
+    pub alert_id: AlertId,
+    pub threshold: AlertThreshold,
+    pub raised_at: Rfc3339,
+    #[serde(flatten)]
+    pub deliveries: AlertDeliveriesView,
+}
+
+/// Which subjects are listed.
+#[derive(Debug, Clone, Default)]
+pub struct NearFilter {
+    pub metric: Option<Metric>,
+    pub window: Option<Window>,
+    /// Only those that have used at least this part of the limit.
+    pub percent: Option<Percent>,
+}
+
+/// The position of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NearCursor {
+    slice: Option<RaisedPosition>,
+    after: Option<Place>,
+}
+
+/// The order within a slice: permille of the limit, highest first, then by name.
+type Place = (Reverse<u64>, Subject, Metric, Period);
+
+/// A subject and a limit.
+#[derive(Debug)]
+pub struct NearRow {
+    pub count: SubjectCount,
+    of: MetricPeriod,
+    plan: String,
+    limit: u64,
+    /// Ascending by the count that reaches them; at least one.
+    alerts: Vec<Alert>,
+}
+
+/// A slice of the records.
+#[derive(Debug)]
+pub struct NearSlice {
+    /// In the order of the list.
+    pub rows: Vec<NearRow>,
+    pub examined: usize,
+    pub next: Option<RaisedPosition>,
+}
+
+impl NearRow {
+    pub fn permille(&self) -> u64 {
+        let share = u128::from(self.count.used) * 1000 / u128::from(self.limit);
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+
+    fn place(&self) -> Place {
+        (Reverse(self.permille()), self.count.subject.clone(), self.of.metric.clone(), self.of.period)
+    }
+}
+
+impl Observer {
+    /// Reads at most `limit` subjects. A page may be shorter, or empty, although more follow.
+    pub async fn near(&self, filter: &NearFilter, from: NearCursor, limit: usize) -> RedisResult<NearView> {
+        let now = self.partitions.first().client.server_time().await?;
+        let NearCursor { slice, after } = from;
+        let NearSlice { mut rows, examined, next } = self.near_slice(filter, slice.clone(), now).await?;
+        rows.retain(|row| after.as_ref().is_none_or(|after| *after < row.place()));
+        let next = match rows.get(limit) {
+            Some(_) => Some(NearCursor { slice, after: limit.checked_sub(1).map(|last| rows[last].place()) }),
+            None => next.map(|slice| NearCursor { slice: Some(slice), after: None }),
+        };
+        rows.truncate(limit);
+        let raised: Vec<&Alert> = rows.iter().flat_map(|row| &row.alerts).collect();
+        let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
+        let subjects = rows.iter().map(|row| NearSubjectView::new(row, deliveries.by_ref())).collect();
+        let next = next.map(|next| Cursor(next).to_string());
+        Ok(NearView { subjects, examined, next, read_at: Rfc3339(now) })
+    }
+
+    /// Reads a slice of the records, with the counts and limits of now.
+    pub async fn near_slice(
+        &self,
+        filter: &NearFilter,
+        from: Option<RaisedPosition>,
+        now: UnixMs,
+    ) -> RedisResult<NearSlice> {
+        let mut periods = alerts::open_periods(now);
+        periods.retain(|period| filter.window.is_none_or(|window| window == period.window()));
+        let slice = raised_scan::read_slice(&self.partitions, &periods, filter.metric.as_ref(), from).await?;
+        let examined = slice.records.len();
+        let mut reached: BTreeMap<MetricPeriod, BTreeMap<Subject, Vec<Alert>>> = BTreeMap::new();
+        let raised = slice.records.into_iter().map(|record| record.alert);
+        for alert in raised.filter(|alert| alert.resets_at.is_none_or(|end| now < end.0)) {
+            let of = MetricPeriod { metric: alert.metric.clone(), period: alert.period };
+            reached.entry(of).or_default().entry(alert.subject.clone()).or_default().push(alert);
+        }
+        let mut rows = Vec::new();
+        for (of, subjects) in reached {
+            rows.extend(self.near_of(of, subjects).await?);
+        }
+        rows.retain(|row| filter.percent.is_none_or(|percent| row.permille() >= u64::from(percent.get()) * 10));
+        rows.sort_by_cached_key(NearRow::place);
+        Ok(NearSlice { rows, examined, next: slice.next })
+    }
+
+    /// Adds count and limit. Leaves out subjects whose limit was removed meanwhile.
+    async fn near_of(&self, of: MetricPeriod, subjects: BTreeMap<Subject, Vec<Alert>>) -> RedisResult<Vec<NearRow>> {
+        let first = self.partitions.first();
+        let mut pipeline = redis::pipe();
+        for subject in subjects.keys() {
+            let keys = &self.partitions.partition_of(subject).keys;
+            let key = keys.usage(&of.metric, of.period, keys::bucket(subject.as_str()));
+            pipeline.cmd("HGET").arg(key).arg(subject.as_str());
+        }
+        let used: Vec<Option<u64>> = first.client.pipe(&pipeline).await?;
+        let counts: Vec<SubjectCount> = subjects
+            .keys()
+            .zip(used)
+            .map(|(subject, used)| SubjectCount { subject: subject.clone(), used: used.unwrap_or(0) })
+            .collect();
+        let mut settings = Vec::with_capacity(counts.len());
+        for part in counts.chunks(SETTINGS_AT_ONCE) {
+            settings.extend(plans_and_limits(first, &self.plans, &of, part).await?);
+        }
+        let row = |((mut alerts, count), PlanAndLimit { plan, limit }): ((Vec<Alert>, SubjectCount), PlanAndLimit)| {
+            let limit = limit.filter(|limit| *limit > 0)?;
+            alerts.sort_by_key(|alert| (alert.threshold_units, alert.threshold));
+            Some(NearRow { count, of: of.clone(), plan, limit, alerts })
+        };
+        Ok(subjects.into_values().zip(counts).zip(settings).filter_map(row).collect())
+    }
+}
+
+impl NearSubjectView {
+    /// `deliveries` begins with those of the row's alerts.
+    fn new(row: &NearRow, deliveries: impl Iterator<Item = AlertDeliveriesView>) -> Self {
+        let reached = row.alerts.iter().zip(deliveries).map(|(alert, deliveries)| ReachedThresholdView {
+            alert_id: alert.id.clone(),
+            threshold: alert.threshold.into(),
+            raised_at: Rfc3339(alert.raised_at_ms),
+            deliveries,
+        });
+        Self {
+            subject: row.count.subject.clone(),
+            plan: row.plan.clone(),
+            metric: row.of.metric.clone(),
+            window: row.of.period.window(),
+            period: row.of.period,
+            used: row.count.used,
+            limit: row.limit,
+            used_percent: used_percent(row.count.used, row.limit),
+            resets_at: row.alerts.last().and_then(|alert| alert.resets_at),
+            reached: reached.collect(),
+        }
+    }
+}

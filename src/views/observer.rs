@@ -1,0 +1,19 @@
+//! What the read models about all subjects are read with.
+
+use crate::contacts::Contact;
+use crate::contacts::resolver::ContactResolver;
+use crate::outbox::MultiplePolicy;
+use crate::redis_client::Partitions;
+use crate::subjects::Plans;
+
+/// Reads the state of all subjects, deliveries and daemons. Each method makes a bounded number of calls.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    pub partitions: Partitions,
+    pub contacts: ContactResolver,
+    /// The contacts of the configuration, with the ids that deliveries to them have.
+    pub configured: Vec<Contact>,
+    /// Which alerts are sent if a count passes several thresholds at once.
+    pub on_multiple: MultiplePolicy,
+    pub plans: Plans,
+}

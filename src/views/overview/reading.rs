@@ -1,0 +1,178 @@
+//! Reads what an overview shows: a bounded number of calls, whatever the number of subjects and deliveries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redis::RedisResult;
+
+use super::problems::{FailingReceiver, OverviewFacts};
+use super::{
+    CountingOverviewView, CountingState, NEWEST_ALERTS, NearOverviewView, OverviewView, SendingOverviewView, verdict,
+};
+use crate::outbox::{OutboxError, Totals, read_pause, totals};
+use crate::redis_client::Partition;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Alert, Destination, Subject, UnixMs};
+use crate::views::Observer;
+use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
+use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
+use crate::views::deliveries::{self, dead_causes, read_destinations};
+use crate::views::near::{NearFilter, NearSlice};
+use crate::views::refused::{self, RefusedCursor};
+
+/// Number of newest alerts whose deliveries are read.
+const JUDGED: usize = 200;
+/// Maximum number of failing receivers of one partition.
+const FAILING_MAX: usize = 20;
+/// Maximum number of subjects without contact that are named.
+const WAITING_NAMED: usize = 10;
+/// Refused events of the last day need attention.
+const REFUSED_SINCE_MS: i64 = 86_400_000;
+/// Above this part of the limit, permille, a subject is near to it.
+const NEAR_PERMILLE: u64 = 800;
+
+/// Why an overview could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum OverviewError {
+    #[error(transparent)]
+    Redis(#[from] redis::RedisError),
+    #[error(transparent)]
+    Totals(#[from] OutboxError),
+}
+
+impl Observer {
+    /// Reads the overview.
+    ///
+    /// # Errors
+    ///
+    /// The failure of Redis or the connection, or a key of another type.
+    pub async fn overview(&self) -> Result<OverviewView, OverviewError> {
+        let first = self.partitions.first();
+        let system = self.system().await?;
+        let now = system.read_at.0;
+        let totals = self.totals().await?;
+        let raised = self.newest_raised(now).await?;
+        let AlertOutcomes { deliveries, disabled } = self.outcomes(&raised.iter().collect::<Vec<_>>()).await?;
+        let is_unheard = |of: &AlertDeliveriesView| of.outcome == AlertOutcome::Nobody && !of.waits_for_contact();
+        let unheard = raised.iter().zip(&deliveries).filter(|(_, of)| is_unheard(of));
+        let not_notified: BTreeSet<&Subject> = unheard.map(|(alert, _)| &alert.subject).collect();
+        let facts = OverviewFacts {
+            now,
+            system,
+            pause: read_pause(&first.client, &first.keys).await?,
+            failing: self.failing().await?,
+            dead: totals.dead_kept,
+            dead_causes: dead_causes(&self.partitions, None).await?.causes,
+            waiting: totals.waiting,
+            waiting_subjects: self.waiting_subjects().await?,
+            not_notified: not_notified.into_iter().cloned().collect(),
+            judged: raised.len(),
+            disabled: disabled
+                .into_iter()
+                .flat_map(|(subject, contacts)| contacts.into_iter().map(move |contact| (subject.clone(), contact)))
+                .collect(),
+            refused: refused::by_reason(&self.partitions, RefusedCursor::default(), Some(now.plus(-REFUSED_SINCE_MS)))
+                .await?,
+        };
+        let near = self.near_slice(&NearFilter::default(), None, now).await?;
+        let problems = facts.problems();
+        let counting = counting(&facts);
+        let newest = raised.into_iter().zip(deliveries).take(NEWEST_ALERTS);
+        Ok(OverviewView {
+            verdict: verdict(problems.len(), &counting),
+            problems,
+            counting,
+            sending: sending(&totals),
+            near: near_numbers(&near),
+            newest_alerts: newest.map(|(alert, deliveries)| NotifiedAlertView { alert, deliveries }).collect(),
+            read_at: Rfc3339(now),
+        })
+    }
+
+    async fn totals(&self) -> Result<Totals, OutboxError> {
+        let mut all = Totals::default();
+        for Partition { client, keys } in self.partitions.iter() {
+            all.add(&totals(client, keys).await?);
+        }
+        Ok(all)
+    }
+
+    /// The newest alerts of the first slice.
+    async fn newest_raised(&self, now: UnixMs) -> RedisResult<Vec<Alert>> {
+        let (mut raised, _) = self.raised(&NotifiedAlertFilter::default(), None, now).await?;
+        raised.truncate(JUDGED);
+        Ok(raised)
+    }
+
+    /// The destinations with an open circuit, each once over all partitions.
+    async fn failing(&self) -> RedisResult<Vec<FailingReceiver>> {
+        let mut failing: BTreeMap<Destination, FailingReceiver> = BTreeMap::new();
+        for partition in self.partitions.iter() {
+            let Partition { client, keys } = partition;
+            let mut command = redis::cmd("ZRANGE");
+            command.arg(keys.circuits()).arg(0).arg(FAILING_MAX - 1);
+            let names: Vec<String> = client.query(&command).await?;
+            let names: Vec<Destination> = names.iter().map(|name| Destination::from_stored(name)).collect();
+            for view in read_destinations(partition, &names).await? {
+                let error = deliveries::last_error_at(partition, &view.destination).await?;
+                match failing.get_mut(&view.destination) {
+                    Some(known) => {
+                        known.view.waiting += view.waiting;
+                        known.error = known.error.take().or(error);
+                    }
+                    None => drop(failing.insert(view.destination.clone(), FailingReceiver { view, error })),
+                }
+            }
+        }
+        Ok(failing.into_values().collect())
+    }
+
+    /// Some of the subjects whose alerts wait for a contact.
+    async fn waiting_subjects(&self) -> RedisResult<Vec<String>> {
+        let mut subjects = BTreeSet::new();
+        for Partition { client, keys } in self.partitions.iter() {
+            let mut command = redis::cmd("ZRANGE");
+            command.arg(keys.waiting()).arg(0).arg(WAITING_NAMED - 1);
+            let members: Vec<String> = client.query(&command).await?;
+            subjects.extend(members.iter().filter_map(|member| Some(member.split_once('\0')?.0.to_owned())));
+        }
+        Ok(subjects.into_iter().take(WAITING_NAMED).collect())
+    }
+}
+
+fn counting(facts: &OverviewFacts) -> CountingOverviewView {
+    let partitions = &facts.system.partitions;
+    let state = match () {
+        () if !facts.unread().is_empty() => CountingState::Stopped,
+        () if !facts.late().is_empty() => CountingState::Behind,
+        () => CountingState::UpToDate,
+    };
+    CountingOverviewView {
+        state,
+        lag: partitions.iter().map(|partition| partition.lag).sum(),
+        oldest_arrived_at: partitions.iter().filter_map(|partition| partition.oldest_arrived_at).min(),
+        daemons: facts.system.daemons.len(),
+        partitions: partitions.len(),
+    }
+}
+
+fn sending(totals: &Totals) -> SendingOverviewView {
+    SendingOverviewView {
+        pending: totals.pending,
+        oldest_pending_at: totals.oldest_pending.map(Rfc3339),
+        without_contact: totals.waiting,
+        dead: totals.dead_kept,
+        outbox: totals.outbox,
+        is_paused: totals.is_paused,
+    }
+}
+
+fn near_numbers(NearSlice { rows, examined, next }: &NearSlice) -> NearOverviewView {
+    let mut highest: BTreeMap<&Subject, u64> = BTreeMap::new();
+    for row in rows {
+        let known = highest.entry(&row.count.subject).or_default();
+        *known = (*known).max(row.permille());
+    }
+    let reached = highest.values().filter(|permille| **permille >= 1000).count();
+    let above_80 = highest.values().filter(|permille| (NEAR_PERMILLE..1000).contains(*permille)).count();
+    NearOverviewView { above_80, reached, examined: *examined, is_complete: next.is_none() }
+}

@@ -1,0 +1,334 @@
+//! The state of everything: what needs attention, who is near to a limit, who was notified, and what fails.
+
+use std::collections::BTreeSet;
+
+use crate::support::api::Caller;
+use crate::support::binary::quotabell;
+use crate::support::books::{raise, server_time};
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::eventually;
+use crate::support::outbox::{
+    LONG, Outbox, alert, email, in_period, json as stored, outcome, settle, subject, webhook,
+};
+use quotabell::contacts::Contact;
+use quotabell::outbox::Settlement;
+use quotabell::types::{Alert, Keys, Mute, Outcome, OutcomeClass, UnixMs, keys};
+use serde_json::{Value, json};
+
+const TOKEN: &str = "a-token-for-one-test-0123456789";
+
+/// A daemon that sends nothing, so that deliveries keep the state of the test.
+async fn idle(outbox: &Outbox) -> (Daemon, Caller) {
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN).argument("--no-send");
+    let mut daemon = setup.start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    (daemon, api)
+}
+
+async fn get(api: &Caller, path: &str) -> Value {
+    let answer = api.get(path).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    answer.json()
+}
+
+/// Ends every delivery that is due with this outcome.
+async fn end_all(outbox: &Outbox, settlement: &Settlement) {
+    for leased in outbox.lease("t", LONG).await.leased {
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, settlement).await.expect("settles");
+    }
+}
+
+fn column<'a>(listed: &'a Value, field: &str) -> Vec<&'a str> {
+    listed.as_array().expect("a list").iter().map(|one| one[field].as_str().expect(field)).collect()
+}
+
+/// An operator must see who runs out first, and whether that customer knows: a stale count or a lost notification
+/// would mislead.
+#[tokio::test]
+async fn subjects_near_a_limit_are_listed_by_percent_with_who_was_notified() {
+    let outbox = Outbox::start();
+    for (name, percent, used) in [("alice", 80, 4990), ("bob", 80, 5100), ("bob", 100, 5100), ("carol", 80, 100)] {
+        let raised = raise(&outbox.client, name, percent, used, 1000).await;
+        if name != "carol" {
+            outbox.set_contacts(&subject(name), &stored(&[email(name)])).await;
+            outbox.fan_out_new(&raised, &[email(name)]).await;
+        }
+    }
+    end_all(&outbox, &Settlement::Delivered(Outcome::delivered())).await;
+    let (daemon, api) = idle(&outbox).await;
+    let near = get(&api, "/v1/near").await;
+    assert_eq!(column(&near["subjects"], "subject"), ["bob", "alice", "carol"]);
+    assert_eq!((&near["examined"], &near["next"]), (&json!(4), &Value::Null));
+    let [bob, alice, carol] = near["subjects"].as_array().expect("a list").as_slice() else { panic!("{near}") };
+    assert_eq!((&bob["used"], &bob["limit"], &bob["used_percent"]), (&json!(5100), &json!(5000), &json!(102.0)));
+    let thresholds = bob["reached"].as_array().expect("a list").iter().map(|one| &one["threshold"]["percent"]);
+    assert_eq!(thresholds.collect::<Vec<_>>(), [&json!(80), &json!(100)]);
+    assert_eq!((&alice["reached"][0]["outcome"], &alice["reached"][0]["notified"]), (&json!("notified"), &json!(1)));
+    assert_eq!(alice["reached"][0]["deliveries"][0]["contact_id"], json!(email("alice").id));
+    assert_eq!(carol["reached"][0]["outcome"], "nobody");
+
+    assert_eq!(column(&get(&api, "/v1/near?percent=100").await["subjects"], "subject"), ["bob"]);
+    assert_eq!(get(&api, "/v1/near?window=month").await["examined"], 0);
+    assert_eq!(get(&api, "/v1/near?metric=tokens").await["examined"], 0);
+    let first = get(&api, "/v1/near?limit=2").await;
+    let rest = get(&api, &format!("/v1/near?limit=2&after={}", first["next"].as_str().expect("more"))).await;
+    assert_eq!(column(&rest["subjects"], "subject"), ["carol"]);
+    for (query, said) in [
+        ("percent=0", "percent: must be a whole number of percent"),
+        ("window=decade", "window: "),
+        ("after=x", "after: is not the `next` of a list"),
+        ("limit=0", "limit: must be a whole number"),
+        ("sort=used", "unknown field `sort`"),
+    ] {
+        api.get(&format!("/v1/near?{query}")).await.expect_problem(400, said);
+    }
+    daemon.drain().await;
+}
+
+/// The question of a support case: was the customer notified of it?
+#[tokio::test]
+async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() {
+    let outbox = Outbox::start();
+    let ends = [
+        ("told", Some(Settlement::Delivered(Outcome::delivered()))),
+        ("dead", Some(Settlement::Dead(outcome(OutcomeClass::Permanent)))),
+        ("pending", None),
+    ];
+    for (n, (name, end)) in ends.into_iter().enumerate() {
+        let raised = raise(&outbox.client, name, 80, 4500, 5000 - 1000 * n as i64).await;
+        outbox.set_contacts(&subject(name), &stored(&[email(name)])).await;
+        outbox.fan_out_new(&raised, &[email(name)]).await;
+        if let Some(end) = end {
+            end_all(&outbox, &end).await;
+        }
+    }
+    let alone = raise(&outbox.client, "alone", 100, 5000, 500).await;
+    outbox.fan_out_new(&alone, &[]).await;
+    let (daemon, api) = idle(&outbox).await;
+    let listed = get(&api, "/v1/alerts").await;
+    assert_eq!(column(&listed["alerts"], "subject"), ["alone", "pending", "dead", "told"]);
+    assert_eq!(column(&listed["alerts"], "outcome"), ["nobody", "on_the_way", "nobody", "notified"]);
+    assert_eq!((&listed["examined"], &listed["next"]), (&json!(4), &Value::Null));
+    let subjects = async |query: &str| -> Vec<String> {
+        let listed = get(&api, &format!("/v1/alerts?{query}")).await;
+        column(&listed["alerts"], "subject").into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(subjects("nobody=true").await, ["alone", "dead"]);
+    assert_eq!(subjects("percent=81").await, ["alone"]);
+    assert_eq!(subjects("window=day&metric=requests&limit=1000").await.len(), 4);
+    assert_eq!(subjects("window=hour").await, [""; 0]);
+    assert_eq!(subjects(&format!("since={}", alone.raised_at_ms)).await, ["alone"]);
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let part = get(&api, &format!("/v1/alerts?limit=1{after}")).await;
+        all.extend(column(&part["alerts"], "subject").into_iter().map(str::to_owned));
+        let Some(next) = part["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    assert_eq!(all, ["alone", "pending", "dead", "told"], "each once");
+    api.get("/v1/alerts?nobody=1").await.expect_problem(400, "nobody: must be true or false");
+    daemon.drain().await;
+}
+
+/// Number of times that the server has run these commands.
+async fn calls(outbox: &Outbox, commands: &[&str]) -> usize {
+    let stats: String = outbox.run("INFO", "commandstats").await;
+    let of = |command: &&str| {
+        stats.split(&format!("cmdstat_{command}:calls=")).nth(1)?.split(',').next()?.parse::<usize>().ok()
+    };
+    commands.iter().filter_map(of).sum::<usize>()
+}
+
+/// With many subjects a list must cost a bounded number of calls, and its slices must leave out nobody.
+#[tokio::test]
+async fn lists_of_many_subjects_are_read_in_bounded_slices() {
+    const SUBJECTS: usize = 12_000;
+    let outbox = Outbox::start();
+    let sample = raise(&outbox.client, "s0", 80, 4500, 1000).await;
+    for names in (1..SUBJECTS).collect::<Vec<_>>().chunks(2000) {
+        let mut pipeline = redis::pipe();
+        for n in names {
+            let name = format!("s{n}");
+            let raised = in_period(Alert { subject: subject(&name), ..sample.clone() }, sample.period);
+            let bucket = keys::bucket(&name);
+            let raised_key = outbox.keys.raised(&raised.metric, raised.period, bucket);
+            let field = Keys::raised_field(raised.threshold, &raised.subject);
+            let text = serde_json::to_string(&raised).expect("JSON");
+            pipeline.cmd("HSET").arg(raised_key).arg(field).arg(text).ignore();
+            pipeline.cmd("HSET").arg(outbox.keys.usage(&raised.metric, raised.period, bucket));
+            pipeline.arg(&name).arg(4000 + n % 1000).ignore();
+            pipeline.cmd("HSET").arg(outbox.keys.subject(&raised.subject)).arg("limit:requests").arg(5000).ignore();
+        }
+        let () = outbox.client.pipe(&pipeline).await.expect("written");
+    }
+    let (daemon, api) = idle(&outbox).await;
+    for (path, list) in [("/v1/near", "subjects"), ("/v1/alerts", "alerts")] {
+        let (mut seen, mut after, mut slices) = (BTreeSet::new(), String::new(), BTreeSet::new());
+        loop {
+            let before = [calls(&outbox, &["hlen"]).await, calls(&outbox, &["hvals"]).await];
+            let others = calls(&outbox, &["hget", "hmget"]).await;
+            let part = get(&api, &format!("{path}?limit=1000{after}")).await;
+            assert!(calls(&outbox, &["hlen"]).await - before[0] <= 64 * 256, "hashes are counted without a bound");
+            assert!(calls(&outbox, &["hvals"]).await - before[1] <= 256, "hashes are read without a bound");
+            // The counts and settings of a slice, the deliveries of a page, and what the daemon reads meanwhile.
+            let read = calls(&outbox, &["hget", "hmget"]).await - others;
+            assert!(read <= 3 * 5_100 + 3 * 1000 + 1000, "{read} hashes are read for one page of {path}");
+            assert!(part["examined"].as_u64().is_some_and(|examined| examined <= 5_000), "{}", part["examined"]);
+            slices.insert(part["examined"].as_u64());
+            for name in column(&part[list], "subject") {
+                assert!(seen.insert(name.to_owned()), "{path} lists {name} twice");
+            }
+            let Some(next) = part["next"].as_str() else { break };
+            after = format!("&after={next}");
+        }
+        assert_eq!(seen.len(), SUBJECTS, "{path}");
+        assert!(slices.len() >= 2, "one slice has everything: {slices:?}");
+    }
+    let overview = get(&api, "/v1/overview").await;
+    assert_eq!(overview["near"]["is_complete"], false);
+    daemon.drain().await;
+}
+
+/// A healthy system must not alarm, and each problem must come with its cause and its remedy.
+#[tokio::test]
+async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
+    let outbox = Outbox::start();
+    let empty = quotabell(["status"]).redis(&outbox.server.url()).run();
+    assert_eq!(empty.code, 3, "{}", empty.told());
+    assert!(empty.stdout.starts_with("1 thing needs attention. Counting has stopped (lag 0). 0 daemons, 1 partition."));
+    assert!(
+        empty.stdout.contains("No daemon runs") && empty.stdout.contains("\n  quotabell run\n"),
+        "{}",
+        empty.stdout
+    );
+    let mut daemon = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN).start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    let healthy = eventually("the daemon is listed", || async {
+        Some(get(&api, "/v1/overview").await).filter(|overview| overview["problems"] == json!([]))
+    });
+    let healthy = healthy.await;
+    assert_eq!(healthy["verdict"], "Nothing needs attention. Counting is up to date (lag 0). 1 daemon, 1 partition.");
+    let printed = quotabell(["status"]).redis(&outbox.server.url()).run().expect_done();
+    assert!(printed.starts_with("Nothing needs attention."), "{printed}");
+    daemon.drain().await;
+
+    let raised = raise(&outbox.client, "it's", 80, 4500, 3000).await;
+    outbox.set_contacts(&subject("it's"), &stored(&[webhook("a")])).await;
+    outbox.fan_out_new(&raised, &[webhook("a")]).await;
+    end_all(&outbox, &Settlement::Dead(outcome(OutcomeClass::Permanent))).await;
+    outbox.fan_out_new(&raise(&outbox.client, "alone", 100, 5100, 2000).await, &[]).await;
+    let failing = raise(&outbox.client, "slow", 90, 4600, 1000).await;
+    let gone = json!({"reason": "gone", "detail": "HTTP 410", "at": "2026-11-21T08:37:00Z"});
+    let mut disabled: Value = serde_json::to_value(email("gone")).expect("JSON");
+    disabled["disabled"] = gone;
+    let contacts = json!([serde_json::to_value(webhook("b")).expect("JSON"), disabled]);
+    outbox.set_contacts(&subject("slow"), &contacts.to_string()).await;
+    outbox.fan_out_new(&failing, &[webhook("b")]).await;
+    let far = server_time(&outbox.client).await.plus(600_000).0.to_string();
+    let open = format!("{}https://b.test", outbox.keys.destination_prefix());
+    let () = outbox.run("HSET", &[open.as_str(), "failures", "5", "probe_at_ms", &far]).await;
+    let () = outbox.run("ZADD", &[outbox.keys.circuits().as_str(), &far, "https://b.test"]).await;
+    let refused = outbox.keys.refused();
+    let () = outbox.run("XADD", &[refused.as_str(), "*", "entry", "1-1", "reason", "bad_units", "detail", "no"]).await;
+
+    let (daemon, api) = idle(&outbox).await;
+    let overview = eventually("the daemon is listed", || async {
+        let overview = get(&api, "/v1/overview").await;
+        (overview["counting"]["state"] == "up_to_date" && overview["counting"]["daemons"] == 1).then_some(overview)
+    });
+    let overview = overview.await;
+    let expected = [
+        ("sending_off", "--no-send", "quotabell run"),
+        ("receiver_failing", "https://b.test fails: 1 delivery waits", "retry --destination https://b.test"),
+        (
+            "deliveries_dead",
+            "1 delivery is dead: 1 to https://a.test: receiver answered 503.",
+            "deliveries replay --all",
+        ),
+        ("no_contact", "1 alert waits because the subject has no contact: alone.", "contact add alone --email"),
+        ("nobody_notified", "1 subject has an alert that nobody received: it's.", r"explain --subject 'it'\''s'"),
+        ("contacts_disabled", "of slow (its receiver is gone)", "contact enable slow c_"),
+        ("events_refused", "1 event was refused in the last 24 hours", "refused list"),
+    ];
+    let problems = overview["problems"].as_array().expect("a list");
+    assert_eq!(column(&overview["problems"], "kind"), expected.map(|(kind, ..)| kind), "{overview:#}");
+    for (problem, (_, cause, command)) in problems.iter().zip(expected) {
+        assert!(problem["cause"].as_str().is_some_and(|text| text.contains(cause)), "{cause} is not in {problem}");
+        assert!(
+            problem["command"].as_str().is_some_and(|text| text.contains(command)),
+            "{command} is not in {problem}"
+        );
+    }
+    assert!(
+        overview["verdict"].as_str().is_some_and(|text| text.starts_with("7 things need attention.")),
+        "{overview}"
+    );
+    assert_eq!(overview["near"], json!({"above_80": 2, "reached": 1, "examined": 3, "is_complete": true}));
+    assert_eq!(column(&overview["newest_alerts"], "subject"), ["slow", "alone", "it's"]);
+    let printed = quotabell(["status", "--json"]).redis(&outbox.server.url()).run();
+    assert_eq!(printed.code, 3, "{}", printed.told());
+    let printed: Value = serde_json::from_str(&printed.stdout).expect("JSON");
+    assert_eq!((&printed["problems"], &printed["verdict"]), (&overview["problems"], &overview["verdict"]));
+
+    let system = get(&api, "/v1/system").await;
+    assert_eq!((&system["daemons"][0]["sends"], &system["daemons"][0]["reads"]), (&json!(false), &json!([0])));
+    assert_eq!(system["partitions"][0]["reader"], system["daemons"][0]["name"]);
+    daemon.drain().await;
+}
+
+/// An operator who looks for a broken receiver, a lost event or a forgotten mute must find it.
+#[tokio::test]
+async fn failures_and_mutes_are_grouped_and_listed_in_slices() {
+    let outbox = Outbox::start();
+    for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let to = if n == 2 { webhook("y") } else { webhook("x") };
+        outbox.fan_out_new(&alert(&subject(name), 80), &[to]).await;
+    }
+    end_all(&outbox, &Settlement::Dead(outcome(OutcomeClass::Permanent))).await;
+    let waiting: [&[Contact]; 3] = [&[webhook("x")], &[webhook("x")], &[webhook("y")]];
+    for (name, contacts) in ["d", "e", "f"].into_iter().zip(waiting) {
+        outbox.fan_out_new(&alert(&subject(name), 80), contacts).await;
+    }
+    for (reason, detail) in [("bad_units", "one"), ("bad_units", "two"), ("bad_time", "three")] {
+        let refused = outbox.keys.refused();
+        let () = outbox.run("XADD", &[refused.as_str(), "*", "entry", "1-1", "reason", reason, "detail", detail]).await;
+    }
+    let mute = Mute { until: Some(UnixMs(4_102_444_800_000)), reason: Some("moving".to_owned()) };
+    outbox.set_contacts(&subject("m"), &stored(&[Contact { mute: Some(mute), ..email("m") }])).await;
+    let of = |name: &str| outbox.keys.subject(&subject(name));
+    let () = outbox.run("HSET", &[of("q").as_str(), "muted", "true"]).await;
+    let () = outbox.run("HSET", &[of("n").as_str(), "muted:tokens", "2099-01-01T00:00:00Z"]).await;
+    let (daemon, api) = idle(&outbox).await;
+
+    let dead = get(&api, "/v1/deliveries/dead").await;
+    assert_eq!(column(&dead["causes"], "destination"), ["https://x.test", "https://y.test"]);
+    assert_eq!((&dead["causes"][0]["count"], &dead["examined"], &dead["next"]), (&json!(2), &json!(3), &Value::Null));
+    assert_eq!(dead["causes"][0]["cause"], "receiver answered 503");
+
+    let destinations = get(&api, "/v1/destinations").await;
+    assert_eq!(column(&destinations["destinations"], "destination"), ["https://x.test", "https://y.test"]);
+    assert_eq!((&destinations["destinations"][0]["waiting"], &destinations["next"]), (&json!(2), &Value::Null));
+    let first = get(&api, "/v1/destinations?limit=1").await;
+    let next = first["next"].as_str().expect("more");
+    let second = get(&api, &format!("/v1/destinations?limit=1&after={next}")).await;
+    let names: BTreeSet<&str> =
+        [&first, &second].into_iter().flat_map(|part| column(&part["destinations"], "destination")).collect();
+    assert_eq!(names, ["https://x.test", "https://y.test"].into());
+
+    let refused = get(&api, "/v1/refused").await;
+    assert_eq!(column(&refused["reasons"], "reason"), ["bad_units", "bad_time"]);
+    assert_eq!(column(&refused["reasons"][0]["samples"], "detail"), ["two", "one"]);
+
+    let mutes = get(&api, "/v1/mutes").await;
+    assert_eq!(column(&mutes["mutes"], "subject"), ["n", "m", "q"], "the earliest end first");
+    assert_eq!((&mutes["mutes"][0]["metric"], &mutes["mutes"][1]["reason"]), (&json!("tokens"), &json!("moving")));
+    assert_eq!(mutes["mutes"][1]["contact_id"], json!(email("m").id));
+    assert_eq!((&mutes["examined"], &mutes["next"]), (&json!(3), &Value::Null));
+    for path in ["deliveries/dead", "destinations", "refused", "mutes"] {
+        api.get(&format!("/v1/{path}?after=x")).await.expect_problem(400, "after: is not the `next` of a list");
+    }
+    for path in ["overview", "near", "alerts", "deliveries/dead", "destinations", "refused", "mutes", "system"] {
+        api.without_token().get(&format!("/v1/{path}")).await.expect_problem(401, "");
+    }
+    daemon.drain().await;
+}

@@ -1,0 +1,392 @@
+//! The console on the real daemon, without a browser: who may see it, and what every page must have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use crate::support::binary::quotabell;
+use crate::support::books::raise;
+use crate::support::daemon::{Daemon, DaemonSetup};
+use crate::support::eventually::WAIT_MAX;
+use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
+use quotabell::outbox::Settlement;
+use quotabell::types::OutcomeClass;
+use regex::Regex;
+use reqwest::header::HeaderMap;
+use tempfile::TempDir;
+use url::Url;
+
+const ADMIN: &str = "admin-0123456789abcdef";
+const READ: &str = "read-0123456789abcdef";
+const CHECK: &str = "check-0123456789abcdef";
+/// The path below which a proxy serves the console.
+const PREFIX: &str = "/ops/console";
+const PAGES: [&str; 12] = [
+    "/",
+    "/near",
+    "/top?by=used",
+    "/subjects",
+    "/subject?id=alice",
+    "/alerts",
+    "/deliveries",
+    "/deliveries?state=dead",
+    "/destinations",
+    "/mutes",
+    "/refused",
+    "/system",
+];
+/// Names that are HTML, templates, paths, and marks that turn text around.
+const HOSTILE: [&str; 5] =
+    ["<script>alert(1)</script>", "{{ 7*7 }}{% raw %}", "a%2fb/../c?d=e&f#g", "\u{202e}evil", "'\"><b>"];
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+}
+
+/// A browser without scripts, which keeps one cookie.
+struct Visitor {
+    address: SocketAddr,
+    client: reqwest::Client,
+    cookie: Option<String>,
+}
+
+impl Visitor {
+    fn new(address: SocketAddr) -> Self {
+        // The daemon's own provider; a second test in this process finds it installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX);
+        let client = client.redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+        Self { address, client, cookie: None }
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let method = method.parse().expect("a method");
+        let mut request = self.client.request(method, format!("http://{}{path}", self.address));
+        if let Some(cookie) = &self.cookie {
+            request = request.header("cookie", cookie);
+        }
+        if !body.is_empty() {
+            request = request.header("content-type", "application/x-www-form-urlencoded").body(body.to_owned());
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.send().await.expect("an answer");
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        Answer { status, headers, text: answer.text().await.expect("text") }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    /// Logs in with a token, as the form does.
+    async fn log_in(mut self, token: &str) -> Self {
+        let answer = self.send("POST", "/login", &[("sec-fetch-site", "same-origin")], &format!("token={token}")).await;
+        assert_eq!((answer.status, answer.header("location")), (303, "./"), "{}", answer.text);
+        let cookie = answer.header("set-cookie");
+        assert!(cookie.contains("; HttpOnly; SameSite=Strict") && !cookie.contains("Path"), "{cookie}");
+        self.cookie = cookie.split(';').next().map(str::to_owned);
+        self
+    }
+}
+
+/// A daemon with tokens of each kind and a console.
+async fn with_tokens(outbox: &Outbox) -> (Daemon, SocketAddr, TempDir) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str, token: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, token).expect("writable");
+        path.display().to_string()
+    };
+    let (admin, read, check) = (file("admin", ADMIN), file("read", READ), file("check", CHECK));
+    let config = folder.path().join("quotabell.toml");
+    let text = format!(
+        "[http]\ntokens = [{{ name = \"ops\", file = \"{admin}\", scopes = [\"admin\"] }},\n\
+         {{ name = \"viewer\", file = \"{read}\", scopes = [\"read\"] }},\n\
+         {{ name = \"gateway\", file = \"{check}\", scopes = [\"check\"] }}]\n"
+    );
+    std::fs::write(&config, text).expect("writable");
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL_CONFIG", &config.display().to_string());
+    let mut daemon = setup.env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").argument("--no-send").start().await;
+    let address = daemon.console().await;
+    (daemon, address, folder)
+}
+
+/// Something of everything that pages show.
+async fn filled() -> Outbox {
+    let outbox = Outbox::start();
+    for name in HOSTILE.into_iter().chain(["alice", &"\u{1d54f}".repeat(64)]) {
+        let raised = raise(&outbox.client, name, 80, 4200, 1000).await;
+        outbox.set_contacts(&subject(name), &stored(&[email("a"), webhook("b")])).await;
+        outbox.fan_out_new(&raised, &[email("a"), webhook("b")]).await;
+    }
+    for leased in outbox.lease("t", LONG).await.leased.into_iter().step_by(2) {
+        let end = Settlement::Dead(outcome(OutcomeClass::Permanent));
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
+    }
+    outbox.fan_out_new(&alert(&subject("waits"), 80), &[]).await;
+    let refused = outbox.keys.refused();
+    let entry = [refused.as_str(), "*", "entry", "1-1", "reason", "bad_units", "detail", "no", "subject", HOSTILE[0]];
+    let () = outbox.run("XADD", &entry).await;
+    let muted = outbox.keys.subject(&subject(HOSTILE[1]));
+    let () = outbox.run("HSET", &[muted.as_str(), "muted", "2100-01-01T00:00:00Z <b>moving</b>"]).await;
+    outbox
+}
+
+/// What every page must have, whatever it shows.
+fn judge(path: &str, answer: &Answer) {
+    let html = &answer.text;
+    assert!(html.trim_start().starts_with("<!DOCTYPE html>") && html.contains("<html lang=\"en\">"), "{path}: {html}");
+    let policy = answer.header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none'; style-src 'self'") && policy.contains("frame-ancestors 'none'"));
+    assert_eq!((answer.header("referrer-policy"), answer.header("x-content-type-options")), ("no-referrer", "nosniff"));
+    assert_eq!(answer.header("cache-control"), "no-store", "{path}");
+    for forbidden in ["<script", " style=", "<style", "<b>", " onclick", "javascript:", "49", "\u{202e}"] {
+        let is_number = forbidden == "49" && !html.contains(">49<");
+        assert!(is_number || !html.contains(forbidden), "{path} has {forbidden:?}: {html}");
+    }
+    assert!(!html.contains("The page can't be shown"), "{path} was not rendered");
+    let ids: Vec<&str> = found(html, " id=\"([^\"]*)\"");
+    assert_eq!(ids.len(), ids.iter().collect::<BTreeSet<_>>().len(), "{path} has an id twice: {ids:?}");
+    let labels: BTreeSet<&str> = found(html, "<label for=\"([^\"]*)\"").into_iter().collect();
+    let controls = found(html, "<(?:input|select|textarea) ([^>]*)>");
+    for control in controls.into_iter().filter(|control| !control.contains("type=\"hidden\"")) {
+        let id = found(control, "id=\"([^\"]*)\"");
+        assert!(id.first().is_some_and(|id| labels.contains(id)), "{path}: no label for {control}");
+    }
+    assert_eq!(found(html, "<(h1)>").len(), 1, "{path}");
+    for link in found(html, "(?:href|action|src)=\"([^\"]*)\"").into_iter().map(decoded) {
+        assert!(!link.starts_with('/') && !link.contains("//"), "{path}: {link} is not relative");
+    }
+}
+
+/// The text of an attribute.
+fn decoded(attribute: &str) -> String {
+    attribute.replace("&#x2f;", "/").replace("&amp;", "&")
+}
+
+fn found<'a>(html: &'a str, pattern: &str) -> Vec<&'a str> {
+    let pattern = Regex::new(pattern).expect("a pattern");
+    pattern.captures_iter(html).map(|found| found.get(1).expect("a group").as_str()).collect()
+}
+
+/// Under a proxy's path, with names that are HTML, no link may lead nowhere and no page may break.
+#[tokio::test]
+async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed() {
+    let outbox = filled().await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let visitor = Visitor::new(address).log_in(ADMIN).await;
+    let base = Url::parse(&format!("http://proxy.test{PREFIX}/")).expect("a URL");
+    let (mut open, mut seen) = (vec![base.clone()], BTreeSet::new());
+    while let Some(url) = open.pop() {
+        if !seen.insert(url.clone()) {
+            continue;
+        }
+        let path = url.path().strip_prefix(PREFIX).unwrap_or_else(|| panic!("{url} leaves the prefix")).to_owned();
+        let target = url.query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
+        let answer = visitor.get(&target).await;
+        if answer.status == 303 {
+            open.push(url.join(answer.header("location")).expect("a URL"));
+            continue;
+        }
+        assert_eq!(answer.status, 200, "{url}: {}", answer.text);
+        if path.starts_with("/assets/") {
+            assert!(answer.header("cache-control").contains("immutable") && answer.text.len() < 40_000);
+            continue;
+        }
+        judge(&target, &answer);
+        assert!(path != "/" || answer.text.len() < 60_000);
+        for link in found(&answer.text, "href=\"([^\"]*)\"").into_iter().map(decoded) {
+            let mut target = url.join(&link).expect("a URL");
+            target.set_fragment(None);
+            open.push(target);
+        }
+        for form in found(&answer.text, "(?s)<form ([^>]*action=\"[^\"]*\"[^>]*>.*?)</form>") {
+            if !form.contains("method=\"post\"") {
+                let fields: BTreeMap<&str, &str> = found(form, " name=\"([^\"]*)\"")
+                    .into_iter()
+                    .map(|name| (name, if name == "by" { "used" } else { "" }))
+                    .collect();
+                let mut target = url.join(&decoded(found(form, "action=\"([^\"]*)\"")[0])).expect("a URL");
+                target.query_pairs_mut().extend_pairs(fields);
+                open.push(target);
+            }
+        }
+    }
+    let subjects = seen.iter().filter(|url| url.path().ends_with("/subject")).count();
+    assert!(subjects >= HOSTILE.len() + 3, "only {subjects} subjects were found");
+    assert!(seen.iter().filter(|url| url.path().ends_with("/delivery")).count() > 10);
+    daemon.drain().await;
+}
+
+/// A page that leaks to somebody without the right token would show every customer.
+#[tokio::test]
+async fn only_a_token_that_may_read_opens_pages() {
+    let outbox = filled().await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let nobody = Visitor::new(address);
+    let (read, admin) = (Visitor::new(address).log_in(READ).await, Visitor::new(address).log_in(ADMIN).await);
+    for page in PAGES {
+        let answer = nobody.get(page).await;
+        assert_eq!((answer.status, answer.header("location"), answer.text.as_str()), (303, "login", ""), "{page}");
+        for visitor in [&read, &admin] {
+            let answer = visitor.get(page).await;
+            assert_eq!(answer.status, 200, "{page}: {}", answer.text);
+            judge(page, &answer);
+        }
+    }
+    let dead = admin.get("/deliveries?state=dead").await;
+    let id = found(&dead.text, "delivery\\?id=(delivery_[0-9a-f]{32})")[0];
+    for page in [format!("/delivery?id={id}"), "/assets/x.css".to_owned(), "/nothing".to_owned()] {
+        assert_ne!(nobody.get(&page).await.status, 200, "{page}");
+    }
+    assert_eq!(admin.get("/nothing").await.status, 404);
+    let form = nobody.get("/login").await;
+    judge("/login", &form);
+    let same = [("sec-fetch-site", "same-origin")];
+    for (token, status) in [("wrong-0123456789abcdef", 401), (CHECK, 403), ("", 401)] {
+        let answer = nobody.send("POST", "/login", &same, &format!("token={token}&")).await;
+        assert_eq!((answer.status, answer.header("set-cookie")), (status, ""), "{token}");
+        judge("/login", &answer);
+    }
+    for (page, status) in
+        [("/near?percent=0", 400), ("/alerts?after=x", 400), ("/subject?id=", 400), ("/delivery?id=x", 400)]
+    {
+        let answer = read.get(page).await;
+        assert_eq!(answer.status, status, "{page}: {}", answer.text);
+        judge(page, &answer);
+        assert!(answer.text.contains("<a href=\"./\">"), "a way on");
+    }
+    // Logging out forgets the cookie.
+    let out = admin.send("POST", "/logout", &same, "").await;
+    assert!(out.status == 303 && out.header("set-cookie").contains("quotabell_console=; Max-Age=0"));
+    daemon.drain().await;
+}
+
+/// A login that works twice, or is spent by a program that looks at links, would let others in or keep people out.
+#[tokio::test]
+async fn the_command_prints_a_login_that_works_once() {
+    let outbox = Outbox::start();
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let command = || quotabell(["console"]).redis(&outbox.server.url());
+    let printed = command().env("QUOTABELL__CONSOLE__LISTEN", address.to_string()).run().expect_done();
+    let url = Url::parse(printed.trim()).expect("a URL");
+    assert_eq!((url.host_str(), url.port(), url.path()), (Some("127.0.0.1"), Some(address.port()), "/login"));
+    let (mut visitor, target) = (Visitor::new(address), format!("/login?{}", url.query().expect("a secret")));
+    for _ in 0..2 {
+        let form = visitor.get(&target).await;
+        judge(&target, &form);
+        assert!(form.status == 200 && form.text.contains("<button>Log in for 12 hours</button>"), "{}", form.text);
+    }
+    let (body, same) = (url.query().expect("a secret"), [("sec-fetch-site", "same-origin")]);
+    let answer = visitor.send("POST", "/login", &same, body).await;
+    assert_eq!(answer.status, 303, "{}", answer.text);
+    visitor.cookie = answer.header("set-cookie").split(';').next().map(str::to_owned);
+    let overview = visitor.get("/").await;
+    assert!(overview.status == 200 && overview.text.contains("one-use login (admin)"), "{}", overview.text);
+    let again = visitor.send("POST", "/login", &same, body).await;
+    assert_eq!((again.status, again.header("set-cookie")), (401, ""), "{}", again.text);
+    let elsewhere = command().env("QUOTABELL__CONSOLE__PUBLIC_URL", "https://quota.test/ops").run().expect_done();
+    assert!(elsewhere.starts_with("https://quota.test/ops/login?login="), "{elsewhere}");
+    let off = command().env("QUOTABELL__CONSOLE__LISTEN", "off").run();
+    assert!(off.code == 1 && off.stderr.contains("the console is off"), "{}", off.told());
+    daemon.drain().await;
+}
+
+/// Another website must not read the console by a name that leads here or act in it, and nobody may forge a session.
+#[tokio::test]
+async fn forged_hosts_origins_and_cookies_are_refused() {
+    let outbox = Outbox::start();
+    let (daemon, address, folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let cookie = admin.cookie.clone().expect("a session");
+    for (host, status) in [
+        ("127.0.0.1", 200),
+        ("localhost:9465", 200),
+        ("[::1]:1", 200),
+        ("evil.test", 421),
+        ("127.0.0.1.evil.test", 421),
+        ("10.0.0.1:9465", 421),
+        ("localhost.evil.test", 421),
+    ] {
+        assert_eq!(admin.send("GET", "/", &[("host", host)], "").await.status, status, "{host}");
+    }
+    let own = address.to_string();
+    let origin = format!("http://{own}");
+    for (headers, status) in [
+        (vec![("sec-fetch-site", "same-origin")], 303),
+        (vec![("origin", origin.as_str())], 303),
+        (vec![], 403),
+        (vec![("sec-fetch-site", "cross-site"), ("origin", origin.as_str())], 403),
+        (vec![("sec-fetch-site", "same-site")], 403),
+        (vec![("sec-fetch-site", "none")], 403),
+        (vec![("origin", "http://evil.test")], 403),
+        (vec![("origin", "null")], 403),
+    ] {
+        assert_eq!(admin.send("POST", "/logout", &headers, "").await.status, status, "{headers:?}");
+    }
+    let (name, value) = cookie.split_once('=').expect("a pair");
+    let parts: Vec<&str> = value.split('.').collect();
+    let read = Visitor::new(address).log_in(READ).await.cookie.expect("a session");
+    let of_read: Vec<String> = read.split_once('=').expect("a pair").1.split('.').map(str::to_owned).collect();
+    for forged in [
+        String::new(),
+        value[..value.len() - 1].to_owned(),
+        format!("{value}A"),
+        [parts[0], parts[1], "9999999999999", parts[3]].join("."),
+        ["admin", &of_read[1], &of_read[2], &of_read[3]].join("."),
+        [parts[0], parts[1], parts[2], &of_read[3]].join("."),
+        [parts[0], parts[1], parts[2]].join("."),
+    ] {
+        let visitor = Visitor { cookie: Some(format!("{name}={forged}")), ..Visitor::new(address) };
+        assert_eq!(visitor.get("/").await.header("location"), "login", "{forged}");
+    }
+    assert_eq!(admin.get("/").await.status, 200, "still logged in");
+    // A session ends with its token, and with the key.
+    std::fs::write(folder.path().join("admin"), "another-0123456789abcdef").expect("writable");
+    let mut daemon = daemon;
+    daemon.signal(nix::sys::signal::Signal::SIGHUP);
+    daemon.says("reload").await;
+    crate::support::eventually::eventually("the session has ended", || async {
+        (admin.get("/").await.status == 303).then_some(())
+    })
+    .await;
+    let viewer = Visitor::new(address).log_in(READ).await;
+    let () = outbox.run("DEL", &[outbox.keys.console_key().as_str()]).await;
+    assert_eq!(viewer.get("/").await.status, 303);
+    daemon.drain().await;
+}
+
+/// Without a token the console is for this machine, and it must never stop a daemon.
+#[tokio::test]
+async fn without_a_token_this_machine_may_look_and_a_taken_port_is_only_a_warning() {
+    let outbox = filled().await;
+    let setup = DaemonSetup::on(&outbox.server.url()).argument("--no-send");
+    let mut first = setup.clone().env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").start().await;
+    let address = first.console().await;
+    let visitor = Visitor::new(address);
+    for page in PAGES {
+        let answer = visitor.get(page).await;
+        assert_eq!(answer.status, 200, "{page}: {}", answer.text);
+        judge(page, &answer);
+    }
+    assert!(visitor.get("/login").await.text.contains("No token is configured"));
+    let taken = setup.clone().env("QUOTABELL__CONSOLE__LISTEN", &address.to_string()).start().await;
+    assert!(taken.has_said("the console can't listen and is off"));
+    taken.drain().await;
+    let mut open = setup.env("QUOTABELL__CONSOLE__LISTEN", "0.0.0.0:0").start().await;
+    let port = open.console().await.port();
+    let refused = Visitor::new(SocketAddr::from(([127, 0, 0, 1], port))).get("/").await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert!(refused.text.contains("without a token the console is only for this machine"), "{}", refused.text);
+    open.drain().await;
+    first.drain().await;
+}
