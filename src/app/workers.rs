@@ -15,6 +15,7 @@ use crate::events::worker::EventWorkerParts;
 use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
+use crate::outbox::alert_log;
 use crate::outbox::{
     ChannelNotifier, ConsentRequests, ContactChangeListener, DigestLoop, DispatcherConfig, FanOutLoop, LEASE_MARGIN,
     OutboxContext, Slots,
@@ -83,6 +84,8 @@ impl Workers<'_> {
             let digests = DigestLoop { partitions, contacts: Arc::clone(&outbox.contacts), daily, new_deliveries };
             tasks.spawn_restarted("digest", stop, move |stop| digests.clone().run(stop));
         }
+        let days = parts.config.history.alerts_days;
+        tasks.spawn("alert_log", alert_log::keep_retention(parts.partitions.clone(), days, stop.clone()));
         tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
         let contact_change_listener = ContactChangeListener {
             partitions: parts.partitions.clone(),

@@ -1,8 +1,9 @@
 //! `alerts`: the raised alerts.
 
 use anyhow::ensure;
-use clap::Args;
+use clap::{Args, Subcommand};
 
+use super::alerts_export::{self, AlertsExportArgs};
 use super::connect;
 use super::context::CliContext;
 use super::since::Since;
@@ -15,6 +16,7 @@ use crate::views::short_id;
 
 #[derive(Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Lists alerts of every window, oldest first. An alert that was raised again under a higher limit is \
         listed each time. Without --period and --since, lists those of today and yesterday in any time zone. Alerts \
         are kept for 48 h after their period has ended in every time zone, those of a total as long as the subject.
@@ -27,6 +29,8 @@ Examples:
   quotabell alerts --json | jq -r .subject"
 )]
 pub struct AlertsArgs {
+    #[command(subcommand)]
+    pub action: Option<AlertsAction>,
     /// Only this period, such as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11 or 2026-11-15M [default: today's and
     /// yesterday's]
     #[arg(long, visible_alias = "day")]
@@ -44,7 +48,16 @@ pub struct AlertsArgs {
     pub format: FormatArgs,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum AlertsAction {
+    /// Print the log of alerts: each with what raised it and how its deliveries ended
+    Export(AlertsExportArgs),
+}
+
 pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
+    if let Some(AlertsAction::Export(args)) = args.action {
+        return alerts_export::run(args, context).await;
+    }
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
     let now = redis.server_time().await?;

@@ -20,6 +20,7 @@ use crate::zones;
 
 mod actions;
 mod alerts;
+mod alerts_export;
 mod check;
 mod check_config;
 mod completions;

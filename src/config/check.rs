@@ -15,6 +15,7 @@ use crate::api::config::TokenConfig;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::console::config::{self as console, ConsoleConfig};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
+use crate::outbox::alert_log::ALERTS_DAYS_MAX;
 use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
 use crate::subjects::record::parse_timezone;
@@ -341,6 +342,9 @@ fn verification(config: &Config, violations: &mut Violations) {
 }
 
 fn rest(config: &Config, violations: &mut Violations) {
+    let alerts_days = config.history.alerts_days;
+    let bounds = format!("{alerts_days} days are not between 1 and {ALERTS_DAYS_MAX}");
+    violations.require((1..=ALERTS_DAYS_MAX).contains(&alerts_days), &["history", "alerts_days"], bounds);
     let many = format!("{} days are more than {HISTORY_DAYS_MAX}", config.history.days);
     violations.require(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
     violations.require(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");

@@ -121,10 +121,10 @@ async fn settings_and_charts(
         let windows = metrics.filter(|of| of.metric.as_str() == metric).flat_map(|of| &of.windows);
         windows.filter(|window| window.window == Window::Day).find_map(|window| window.limit)
     };
-    let chart = |MetricHistoryView { metric, days, .. }: MetricHistoryView| {
+    let chart = |MetricHistoryView { metric, format, days }: MetricHistoryView| {
         let limit = limit_of(metric.as_str());
         let days = days.iter().map(|day| (day.day.to_string(), day.used));
-        MetricChart { metric: metric.to_string(), limit, chart: Chart::new(days, limit) }
+        MetricChart { metric: format.name_of(&metric).to_owned(), limit, chart: Chart::new(days, limit) }
     };
     Ok((shown, metrics.into_iter().map(chart).collect()))
 }

@@ -18,6 +18,7 @@ use crate::ledger::children;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::ledger::grants_due;
 use crate::ledger::query;
+use crate::outbox::alert_log::forget_in_log;
 use crate::outbox::forget::{ForgottenDeliveries, forget_deliveries, forget_failures, forget_outbox_entries};
 use crate::outbox::forget_in_alerts::forget_in_alerts;
 use crate::outbox::forget_in_digests::forget_in_digests;
@@ -58,6 +59,8 @@ pub struct ErasedCounts {
     pub refused: u64,
     /// Entries of the log of actions.
     pub actions: u64,
+    /// Entries of the log of alerts.
+    pub log_entries: u64,
     /// Alerts without a delivery.
     pub undelivered_alerts: u64,
     /// Deliveries in any state.
@@ -108,6 +111,7 @@ pub async fn erase_branch(
             removed.history += forget::history(partition, one).await?;
         }
         removed.refused += forget::refused(partition, &branch).await?;
+        removed.log_entries += forget_in_log(partition, &branch).await?;
     }
     removed.actions += forget::actions(partitions.first(), &branch).await?;
     // Digests name subjects of all partitions and are in the first one.

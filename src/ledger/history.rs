@@ -38,6 +38,8 @@ const PROGRESS_TTL_S: u64 = COUNTER_TTL_S + 3 * 86_400;
 pub struct HistoryConfig {
     /// Number of days to keep; 0 for none.
     pub days: u32,
+    /// How long a month of the log of alerts is kept after its end, days.
+    pub alerts_days: u32,
 }
 
 /// Archives days of one partition.

@@ -1,31 +1,33 @@
 //! Copies stream entries in their order, each once.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use redis::RedisResult;
 
 use crate::events::parse::{FIELDS_MAX, SOURCE_ARRIVAL};
+use crate::outbox::alert_log::months;
 use crate::redis_client::{Partition, Partitions, Script};
-use crate::types::text_form::text_enum;
-use crate::types::{Keys, PartitionNumber, StreamId};
+use crate::types::{Keys, Month, PartitionNumber, StreamId, UnixMs};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
 
 /// Number of entries per read and per append.
 const ENTRIES_AT_ONCE: usize = 500;
 
-text_enum! {
-    /// A stream of a partition.
-    pub enum CopiedStream {
-        /// Usage events that are not counted yet.
-        Usage = "usage",
-        /// Alerts and notices that are not fanned out yet.
-        Outbox = "outbox",
-        /// Refused events.
-        Refused = "refused",
-        /// The log of actions.
-        Actions = "actions",
-    }
+/// A stream of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopiedStream {
+    /// Usage events that are not counted yet.
+    Usage,
+    /// Alerts and notices that are not fanned out yet.
+    Outbox,
+    /// Refused events.
+    Refused,
+    /// The log of actions.
+    Actions,
+    /// A month of the log of alerts.
+    AlertLog(Month),
 }
 
 /// An entry in the form of XRANGE.
@@ -41,13 +43,32 @@ pub(super) struct PartitionedEntry {
     pub(super) values: Vec<Vec<u8>>,
 }
 
+impl fmt::Display for CopiedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage => f.write_str("usage"),
+            Self::Outbox => f.write_str("outbox"),
+            Self::Refused => f.write_str("refused"),
+            Self::Actions => f.write_str("actions"),
+            Self::AlertLog(month) => write!(f, "alert_log {month}"),
+        }
+    }
+}
+
 impl CopiedStream {
+    /// Every stream that may exist at this time.
+    pub(super) fn all(now: UnixMs) -> Vec<Self> {
+        let months = months(now).into_iter().map(Self::AlertLog);
+        [Self::Usage, Self::Outbox, Self::Refused, Self::Actions].into_iter().chain(months).collect()
+    }
+
     pub(super) fn key(self, keys: &Keys) -> String {
         match self {
             Self::Usage => keys.stream().to_owned(),
             Self::Outbox => keys.outbox(),
             Self::Refused => keys.refused(),
             Self::Actions => keys.actions(),
+            Self::AlertLog(month) => keys.alert_log(month),
         }
     }
 
@@ -55,7 +76,7 @@ impl CopiedStream {
     pub(super) const fn begin(self, counted: StreamId) -> StreamId {
         match self {
             Self::Usage => counted,
-            Self::Outbox | Self::Refused | Self::Actions => StreamId::ZERO,
+            Self::Outbox | Self::Refused | Self::Actions | Self::AlertLog(_) => StreamId::ZERO,
         }
     }
 
@@ -66,7 +87,7 @@ impl CopiedStream {
             pairs.find(|pair| pair[0] == name.as_bytes()).map(|pair| pair[1].clone()).unwrap_or_default()
         };
         match self {
-            Self::Usage | Self::Refused => field("subject"),
+            Self::Usage | Self::Refused | Self::AlertLog(_) => field("subject"),
             // The log is in the first partition, as what has no subject.
             Self::Actions => Vec::new(),
             // The field is named by the type of its notification, and each type has a subject.

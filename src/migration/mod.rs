@@ -77,7 +77,7 @@ impl Migration<'_> {
         let copied = self.transfer(Purpose::Copy).await?;
         self.remove_other_subjects(&copied).await?;
         say("copying entries of streams");
-        for stream in CopiedStream::ALL {
+        for stream in self.streams().await? {
             migrated.entries += self.copy_stream(stream, &state).await?;
         }
         say("comparing");
@@ -125,6 +125,11 @@ impl Migration<'_> {
         Ok(target)
     }
 
+    async fn streams(&self) -> Result<Vec<CopiedStream>, MigrationError> {
+        let now = self.from.first().client.server_time().await;
+        Ok(CopiedStream::all(now.map_err(MigrationError::redis("read the server's clock"))?))
+    }
+
     async fn copy_stream(&self, stream: CopiedStream, source: &SourceState) -> Result<u64, MigrationError> {
         let mut appended = 0;
         for (partition, counted) in self.from.iter().zip(&source.counted) {
@@ -146,7 +151,7 @@ impl Migration<'_> {
             let named = compared.differing.join(", ");
             return Err(MigrationError::Differs { count: compared.differences, named });
         }
-        for stream in CopiedStream::ALL {
+        for stream in self.streams().await? {
             let count = self.compare_stream(stream, source).await?.differences();
             if count > 0 {
                 return Err(MigrationError::Differs { count, named: format!("entries of {stream}") });

@@ -1,16 +1,16 @@
 #!lua
 -- action: apply an operator's action to deliveries: replay, retry, cancel or discard.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
--- ARGV[7] the action
+-- ARGV[8] the action
 --   'replay'    a dead one becomes pending and due now, under the same id. The clock of give_up_after and the schedule
 --               of delays restart; earlier attempts stay in the log
 --   'retry'     a dead one is replayed, a pending one becomes due now. If the circuit of its destination is open, the
 --               next attempt there is made now; nothing else of the destination changes
 --   'cancel'    a pending one ends 'cancelled' permanently: fan_out creates no delivery of that alert to that contact
 --   'discard'   a dead one leaves the list of dead ones and no longer counts; it stays readable as dead
--- ARGV[8] TTL of an ended delivery, s   ARGV[9 ..] ids of the deliveries, 1..500
+-- ARGV[9] TTL of an ended delivery, s   ARGV[10 ..] ids of the deliveries, 1..500
 --
 -- Returns one string for each id: 'done'; 'leased' if it is being attempted: not changed; 'missing' if its hash is gone
 --         (14 d after its end); or its state, if the action does not accept that: not changed
@@ -22,7 +22,7 @@
 -- JUDGE
 
 local now = now_ms()
-local action = ARGV[7]
+local action = ARGV[8]
 local takes_dead, takes_pending = action ~= 'cancel', action == 'retry' or action == 'cancel'
 local refusal = schedule_refusal() or refused_total('dead') or refused_total('cancelled')
 if refusal then return refusal end
@@ -37,7 +37,7 @@ local function left_alone(one)
 end
 
 local wanted, known = {}, {}
-for at = 9, #ARGV do
+for at = 10, #ARGV do
   local one = {id = ARGV[at], key = ARGV[4] .. ARGV[at]}
   local stored, failed = read('HMGET', one.key, 'state', 'created_at_ms', 'attempts', 'channel', 'subject', 'destination')
   if failed then return failed end
@@ -72,8 +72,8 @@ end
 local function cancel(one)
   redis.call('HSET', one.key, 'state', 'cancelled', 'ended_at_ms', whole(now), 'cancelled_by', 'operator')
   redis.call('HDEL', one.key, 'lease_token')
-  redis.call('EXPIRE', one.key, ARGV[8])
-  note_ended(one.subject or '', one.id, now, ARGV[8])
+  redis.call('EXPIRE', one.key, ARGV[9])
+  note_ended(one.subject or '', one.id, now, ARGV[9])
   dequeue(one.d, one.id)
   redis.call('ZREM', KEYS[3], one.id)
   if one.channel == 'none' then redis.call('ZREM', KEYS[4], (one.subject or '') .. '\0' .. one.id) end

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- fan_out: turn notifications into one delivery per contact each, and consume their sources, in one step.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
 -- KEYS[9] outbox stream   KEYS[10] checkpoint hash
 --
--- ARGV[7] TTL of an ended delivery, s
--- ARGV[8 ..] for each notification, 1..100 of them. The first one may have any number of contacts; all the others
+-- ARGV[8] TTL of an ended delivery, s
+-- ARGV[9 ..] for each notification, 1..100 of them. The first one may have any number of contacts; all the others
 --   together have fewer than 200:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
 --   source delivery ('' for an entry), type of the notification ('alert', 'grant_expires'), its id, the notification as
---   JSON (of a delivery, what is stored there is used instead: an erasure may have taken names out of it), subject,
+--   JSON (of a delivery, what is stored there is used instead: an erasure may have taken names out of it), what the log
+--   of alerts gets ('' for nothing), subject,
 --   when it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel ('email',
 --   'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery of channel
 --   'none'.
@@ -78,12 +79,12 @@ local function judge_source(request)
 end
 
 local requests = {}
-local at = 8
+local at = 9
 while at < #ARGV do
   local request = {kind = ARGV[at], source = ARGV[at + 1], token = ARGV[at + 2], type = ARGV[at + 3], id = ARGV[at + 4],
-    json = ARGV[at + 5], subject = ARGV[at + 6], expires = tonumber(ARGV[at + 7]), wanted = {}, known = {}}
-  local count, failed = tonumber(ARGV[at + 8]), nil
-  at = at + 9
+    json = ARGV[at + 5], logged = ARGV[at + 6], subject = ARGV[at + 7], expires = tonumber(ARGV[at + 8]), wanted = {}, known = {}}
+  local count, failed = tonumber(ARGV[at + 9]), nil
+  at = at + 10
   failed = refused_subject(request.subject)
   if failed then return failed end
   request.answer, failed = judge_source(request)
@@ -167,14 +168,17 @@ local function fan_out(request)
       reopened[#reopened + 1] = d.at
     end
   end
+  if request.logged ~= '' then
+    append_to_log(now, 'alert', request.logged, 'alert_id', request.id, 'subject', request.subject)
+  end
   local ended = request.kind == 'outbox' and 'consumed' or 'kept'
   if request.kind == 'delivery' and request.known[request.source] then
     ended = 'rescheduled'
   elseif request.kind == 'delivery' then
     ended, cancelled[request.source] = 'cancelled', give_back(request)
     redis.call('HSET', request.key, 'state', 'cancelled', 'ended_at_ms', whole(now))
-    redis.call('EXPIRE', request.key, ARGV[7])
-    note_ended(request.subject, request.source, now, ARGV[7])
+    redis.call('EXPIRE', request.key, ARGV[8])
+    note_ended(request.subject, request.source, now, ARGV[8])
     dequeue(request.queue, request.source)
     redis.call('ZREM', KEYS[3], request.source)
     redis.call('ZREM', KEYS[4], waiting_member(request, request.source))

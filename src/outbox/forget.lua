@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- forget: remove deliveries of a subject in any state.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
--- ARGV[7] subject   ARGV[8 ..] ids of the deliveries, 1..500
+-- ARGV[8] subject   ARGV[9 ..] ids of the deliveries, 1..500
 --
 -- Returns {removed, of these pending}
 --         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
@@ -18,15 +18,15 @@ local now = now_ms()
 local refusal = schedule_refusal() or refused_total('cancelled') or denied(ARGV[4] .. 'x', 'UNLINK')
 if refusal then return refusal end
 
-local failed = refused_subject(ARGV[7])
+local failed = refused_subject(ARGV[8])
 if failed then return failed end
 local found = {}
-for at = 8, #ARGV do
+for at = 9, #ARGV do
   local key = ARGV[4] .. ARGV[at]
   local stored
   stored, failed = read('HMGET', key, 'state', 'subject', 'destination')
   if failed then return failed end
-  if stored[2] == ARGV[7] then
+  if stored[2] == ARGV[8] then
     local queue
     queue, failed = destination_of(stored[3] or 'none')
     if failed then return failed end
@@ -36,13 +36,13 @@ end
 
 -- WRITE
 
-for at = 8, #ARGV do redis.call('ZREM', ARGV[6] .. ARGV[7], ARGV[at]) end
+for at = 9, #ARGV do redis.call('ZREM', ARGV[6] .. ARGV[8], ARGV[at]) end
 local removed, pending = 0, 0
 for id, one in pairs(found) do
   redis.call('UNLINK', one.key)
   dequeue(one.queue, id)
   redis.call('ZREM', KEYS[3], id)
-  redis.call('ZREM', KEYS[4], ARGV[7] .. '\0' .. id)
+  redis.call('ZREM', KEYS[4], ARGV[8] .. '\0' .. id)
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)
   removed = removed + 1

@@ -1,14 +1,14 @@
 #!lua
 -- lease: lease due deliveries of many destinations, so that nobody else attempts them until their leases end.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
 -- KEYS[9] the pause of all sending, a hash: while it exists, nothing is leased and nothing is given up
 -- KEYS[10] checkpoint hash
 --
--- ARGV[7] most deliveries to take, 1..150           ARGV[8] most of these for unhealthy destinations, 0..ARGV[7]
--- ARGV[9] token of this call, never used before     ARGV[10] TTL of an ended delivery, s
--- ARGV[11] how long a delivery is retried, ms       ARGV[12] most followers, 0..150
--- ARGV[13 ..] per channel: channel, length of its lease in ms
+-- ARGV[8] most deliveries to take, 1..150           ARGV[9] most of these for unhealthy destinations, 0..ARGV[8]
+-- ARGV[10] token of this call, never used before     ARGV[11] TTL of an ended delivery, s
+-- ARGV[12] how long a delivery is retried, ms       ARGV[13] most followers, 0..150
+-- ARGV[14 ..] per channel: channel, length of its lease in ms
 --
 -- Returns {now ms, next due time for a healthy destination in ms (nil: nothing is scheduled), the same for an
 --          unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
@@ -44,7 +44,7 @@ local refusal = schedule_refusal() or refused_total('cancelled') or refused_tota
 if refusal then return refusal end
 
 local lease_ms = {}
-for i = 13, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 14, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
@@ -69,9 +69,9 @@ end
 -- The duration of pauses so far; pause.lua sums it up.
 local paused_ms = tonumber(redis.call('HGET', KEYS[7], 'paused_ms') or '0') or 0
 
-local slots = tonumber(ARGV[7])
+local slots = tonumber(ARGV[8])
 local healthy = both_ends(KEYS[1], now, slots)
-local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[8])))
+local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[9])))
 -- A single slot alternates between both kinds.
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
@@ -82,7 +82,7 @@ local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 local GIVEN_UP_MAX = 100
 local overdue, given_up = {}, {}
 local function give_up(d)
-  local latest = now - tonumber(ARGV[11]) - d.away - lateness(d, now)
+  local latest = now - tonumber(ARGV[12]) - d.away - lateness(d, now)
   local members = redis.call('ZRANGEBYSCORE', d.due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, GIVEN_UP_MAX)
   for at = 1, #members, 2 do
     local id = members[at]
@@ -107,7 +107,7 @@ local function following_each(d) return is_healthy(d) and math.min(FOLLOWING, ma
 
 -- The share of each destination, within its bound. All are read before the first write, because a hash on another node
 -- is not a lost delivery.
-local due, visited, followers = {}, {}, tonumber(ARGV[12])
+local due, visited, followers = {}, {}, tonumber(ARGV[13])
 local function take(names, slots_left)
   for at, name in ipairs(names) do
     if slots_left <= 0 then return end
@@ -137,7 +137,7 @@ local function take(names, slots_left)
     visited[#visited + 1] = d
   end
 end
-local failed = take(healthy, slots - reserved) or take(unhealthy, math.min(slots - #due, tonumber(ARGV[8])))
+local failed = take(healthy, slots - reserved) or take(unhealthy, math.min(slots - #due, tonumber(ARGV[9])))
 if failed then return failed end
 
 -- WRITE
@@ -150,8 +150,8 @@ local function drop(d, id, why, fields)
   redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
   if fields and not fields.err then
     redis.call('HSET', ARGV[4] .. id, 'state', 'cancelled', 'ended_at_ms', whole(now), 'last_error', 'the delivery was malformed')
-    redis.call('EXPIRE', ARGV[4] .. id, ARGV[10])
-    note_ended(fields[3] or '', id, now, ARGV[10])
+    redis.call('EXPIRE', ARGV[4] .. id, ARGV[11])
+    note_ended(fields[3] or '', id, now, ARGV[11])
   end
 end
 
@@ -164,7 +164,7 @@ for i, delivery in ipairs(due) do
     dropped[#dropped + 1] = id
     dropped[#dropped + 1] = why
   else
-    local token, lease_end = ARGV[9] .. ':' .. i, ends[fields[4]]
+    local token, lease_end = ARGV[10] .. ':' .. i, ends[fields[4]]
     local attempts, before = tonumber(fields[6]), string.match(fields[7] or '0', '^%d+$') or '0'
     local first = string.match(fields[8] or '', '^%d+$')
     local before_ms = first and tonumber(fields[10] or '') or paused_ms
@@ -196,8 +196,8 @@ for _, one in ipairs(given_up) do
   redis.call('ZADD', KEYS[6], whole(now), one.id)
   redis.call('HSET', key, 'state', 'dead', 'ended_at_ms', whole(now), 'last_error', one.why)
   redis.call('HDEL', key, 'lease_token')
-  redis.call('EXPIRE', key, ARGV[10])
-  note_ended(one.subject, one.id, now, ARGV[10])
+  redis.call('EXPIRE', key, ARGV[11])
+  note_ended(one.subject, one.id, now, ARGV[11])
   redis.call('HINCRBY', KEYS[7], 'dead', 1)
   ended[#ended + 1] = one.id
   ended[#ended + 1] = one.channel

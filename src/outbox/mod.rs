@@ -18,6 +18,7 @@
 //! Read next: [`fan_out_loop`], then [`dispatcher`].
 
 pub mod action;
+pub mod alert_log;
 pub mod config;
 pub mod consent;
 pub mod contact_change_listener;

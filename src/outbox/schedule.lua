@@ -10,7 +10,7 @@
 -- ARGV[1] prefix of a queue of due deliveries   ARGV[2] prefix of a destination's leased deliveries
 -- ARGV[3] prefix of a destination's state       ARGV[4] prefix of a delivery's key
 -- ARGV[5] the most attempts in flight at one destination, 1 and up
--- ARGV[6] prefix of a subject's deliveries
+-- ARGV[6] prefix of a subject's deliveries   ARGV[7] prefix of the months of the log of alerts
 --
 -- Returns nothing: the script continues behind it. Each comment needs its own line.
 
@@ -18,6 +18,8 @@
 local NEVER = 9007199254740991
 -- How long the state of a destination is kept after its last attempt, s: 14 days.
 local STATE_TTL_S = 1209600
+-- How long a month of the log of alerts is kept until stream maintenance sets it, s: 432 days.
+local LOG_TTL_S = 37324800
 -- Minimum number of waiting deliveries before any is taken out of order: see both_ends.
 local BACKLOG = 64
 -- Number of consecutive failures that open a circuit.
@@ -32,7 +34,7 @@ local function schedule_refusal()
   local refusal = denied(KEYS[7], 'HINCRBY') or denied(KEYS[8], 'ZADD', 'ZREM')
   for at = 1, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
   for at = 1, 2 do refusal = refusal or denied(ARGV[at] .. 'x', 'ZADD', 'ZREM') end
-  refusal = refusal or denied(ARGV[6] .. 'x', 'ZADD', 'ZREM', 'EXPIRE', 'PERSIST')
+  refusal = refusal or denied(ARGV[6] .. 'x', 'ZADD', 'ZREM', 'EXPIRE', 'PERSIST') or denied(ARGV[7] .. 'x', 'XADD', 'EXPIRE')
   return refusal or denied(ARGV[3] .. 'x', 'HSET', 'HDEL', 'EXPIRE') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
 end
 
@@ -84,11 +86,40 @@ local function note_pending(subject, id)
   changed_lists[subject] = true
 end
 
+-- The log of alerts: an entry when one is fanned out first, and one when each of its deliveries ends. A month's stream
+-- is named by the server's clock in UTC.
+local ended = {}
+
+-- `2026-11`, by the days since 0000-03-01, as in "chrono-Compatible Low-Level Date Algorithms" of Howard Hinnant.
+local function month_of(ms)
+  local days = math.floor(ms / 86400000) + 719468
+  local era = math.floor(days / 146097)
+  local day = days - era * 146097
+  local year = math.floor((day - math.floor(day / 1460) + math.floor(day / 36524) - math.floor(day / 146096)) / 365)
+  local month = math.floor((5 * (day - 365 * year - math.floor(year / 4) + math.floor(year / 100)) + 2) / 153)
+  return string.format('%04d-%02d', era * 400 + year + (month > 9 and 1 or 0), month > 9 and month - 9 or month + 3)
+end
+
+local function append_to_log(now, ...)
+  local key = ARGV[7] .. month_of(now)
+  -- A key of another type must not stop deliveries.
+  if type(redis.pcall('XADD', key, '*', 'at_ms', whole(now), ...)) == 'string' then redis.call('EXPIRE', key, LOG_TTL_S, 'NX') end
+end
+
+-- Appends the end of a delivery that belongs to an alert, as its hash tells it.
+local function log_end(id, subject, now)
+  local held = redis.pcall('HMGET', ARGV[4] .. id, 'alert_id', 'channel', 'contact_id', 'destination', 'state', 'attempts', 'last_error')
+  if held.err or not held[1] then return end
+  append_to_log(now, 'delivery', id, 'alert_id', held[1], 'subject', subject, 'channel', held[2] or '', 'contact_id', held[3] or '',
+    'destination', held[4] or '', 'state', held[5] or '', 'attempts', held[6] or '0', 'last_error', held[7] or '')
+end
+
 -- Records that a delivery has ended and its hash lives for ttl_s. EXPIRE runs later in the call, so the id is listed
 -- for a minute more.
 local function note_ended(subject, id, now, ttl_s)
   collect('ZADD', ARGV[6] .. subject, whole(now + 1000 * ttl_s + 60000), id)
   changed_lists[subject] = changed_lists[subject] or false
+  ended[#ended + 1] = {id = id, subject = subject}
 end
 
 -- The key lives as long as the last hash. When a delivery ends, ids with expired hashes leave the list.
@@ -123,7 +154,8 @@ local function write_collected(now)
   for _, write in ipairs(collected) do call_in_slices(write.command, write.key, write, 1, #write) end
   for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
   for subject, has_pending in pairs(changed_lists) do keep_subject(subject, has_pending, now) end
-  collected, collected_of, counted, changed_lists = {}, {ZADD = {}, ZREM = {}}, {}, {}
+  for _, one in ipairs(ended) do log_end(one.id, one.subject, now) end
+  collected, collected_of, counted, changed_lists, ended = {}, {ZADD = {}, ZREM = {}}, {}, {}, {}
 end
 
 local destinations = {}

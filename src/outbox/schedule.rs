@@ -20,5 +20,8 @@ pub(super) fn bounded_call<'a>(script: &'a Script, keys: &Keys, per_destination_
     let call = call.key(keys.waiting()).key(keys.deliveries()).key(keys.dead()).key(keys.totals());
     let call = call.key(keys.circuits());
     let call = call.arg(keys.due_prefix()).arg(keys.leased_prefix()).arg(keys.destination_prefix());
-    call.arg(keys.delivery_prefix()).arg(per_destination_max).arg(keys.subject_deliveries_prefix())
+    call.arg(keys.delivery_prefix())
+        .arg(per_destination_max)
+        .arg(keys.subject_deliveries_prefix())
+        .arg(keys.alert_log_prefix())
 }

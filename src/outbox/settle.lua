@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- settle: end leases of deliveries, each with its end, with the time of its next attempt, or by releasing it.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
--- ARGV[7] TTL of an ended delivery, s   ARGV[8] attempts kept, 1..1000   ARGV[9] most ids to trim per list, 0..1000
--- ARGV[10] and ARGV[11] first and maximum time between attempts through an open circuit, ms
--- ARGV[12] prefix of the failing contacts of a subject
--- ARGV[13] how long the failures of a contact are remembered, s, 1 and up
--- ARGV[14] how long it is remembered that a server knows no such mailbox, s, 1 and up
--- ARGV[15 ..] ten for each lease, 1..100 of them:
+-- ARGV[8] TTL of an ended delivery, s   ARGV[9] attempts kept, 1..1000   ARGV[10] most ids to trim per list, 0..1000
+-- ARGV[11] and ARGV[12] first and maximum time between attempts through an open circuit, ms
+-- ARGV[13] prefix of the failing contacts of a subject
+-- ARGV[14] how long the failures of a contact are remembered, s, 1 and up
+-- ARGV[15] how long it is remembered that a server knows no such mailbox, s, 1 and up
+-- ARGV[16 ..] ten for each lease, 1..100 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
@@ -38,11 +38,11 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or denied(ARGV[12] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
+local refusal = schedule_refusal() or denied(ARGV[13] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 if refusal then return refusal end
 
 local answers, leases, tokens = {}, {}, {}
-for at = 15, #ARGV, 10 do
+for at = 16, #ARGV, 10 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
@@ -71,7 +71,7 @@ for at = 15, #ARGV, 10 do
     if lease.contact_told ~= '' then
       local owner = ARGV[at + 8]
       if owner ~= '' then lease.contact = ARGV[at + 9] else owner = lease.subject end
-      lease.failing, lease.unknown = ARGV[12] .. owner, lease.contact .. ' unknown'
+      lease.failing, lease.unknown = ARGV[13] .. owner, lease.contact .. ' unknown'
       lease.noted, failed = read('HMGET', lease.failing, lease.contact, lease.unknown)
       if failed then return failed end
     end
@@ -89,7 +89,7 @@ end
 
 -- The latest attempts stay readable. Numbers may be missing (a worker died), so the oldest ones are searched.
 local function forget_oldest_attempts(lease)
-  local kept = tonumber(ARGV[8])
+  local kept = tonumber(ARGV[9])
   if lease.attempts <= kept then return end
   local numbers = {}
   for _, field in ipairs(redis.call('HKEYS', lease.key)) do
@@ -107,12 +107,12 @@ local function note(lease)
     if lease.noted[1] or lease.noted[2] then redis.call('HDEL', lease.failing, lease.contact, lease.unknown) end
     return
   end
-  local field, noted, kept = lease.contact, lease.noted[1], tonumber(ARGV[13])
-  if lease.contact_told == 'unknown' then field, noted, kept = lease.unknown, lease.noted[2], tonumber(ARGV[14]) end
+  local field, noted, kept = lease.contact, lease.noted[1], tonumber(ARGV[14])
+  if lease.contact_told == 'unknown' then field, noted, kept = lease.unknown, lease.noted[2], tonumber(ARGV[15]) end
   local first, newest = string.match(noted or '', '^(%d+) (%d+)$')
   if not first or tonumber(newest) < now - 1000 * kept then first = whole(now) end
   redis.call('HSET', lease.failing, field, first .. ' ' .. whole(now))
-  redis.call('EXPIRE', lease.failing, whole(math.max(tonumber(ARGV[13]), tonumber(ARGV[14]))))
+  redis.call('EXPIRE', lease.failing, whole(math.max(tonumber(ARGV[14]), tonumber(ARGV[15]))))
 end
 
 local function store(fields, field, value)
@@ -120,7 +120,7 @@ local function store(fields, field, value)
   fields[size + 1], fields[size + 2] = field, value
 end
 
-local clock, probe_first, probe_max = whole(now), tonumber(ARGV[10]), tonumber(ARGV[11])
+local clock, probe_first, probe_max = whole(now), tonumber(ARGV[11]), tonumber(ARGV[12])
 for _, lease in ipairs(leases) do
   local key, id, fields = lease.key, lease.id, {'settled_token', lease.token}
   if lease.attempt ~= '' then
@@ -142,13 +142,13 @@ for _, lease in ipairs(leases) do
   if lease.again then
     enqueue_due(lease.d, id, lease.due)
   else
-    redis.call('EXPIRE', key, ARGV[7])
+    redis.call('EXPIRE', key, ARGV[8])
     collect('ZREM', lease.d.due, id)
     collect('ZREM', lease.d.leased, id)
     collect('ZREM', KEYS[3], id)
     if lease.channel == 'none' then collect('ZREM', KEYS[4], lease.subject .. '\0' .. id) end
     if lease.outcome == 'dead' then collect('ZADD', KEYS[6], clock, id) end
-    note_ended(lease.subject, id, now, ARGV[7])
+    note_ended(lease.subject, id, now, ARGV[8])
     count(lease.outcome, 1)
   end
 end
@@ -157,9 +157,9 @@ place_all(now)
 
 -- Removes ids from the lists that are older than the TTL and have no hash. Old ids that stay (pending for weeks) must
 -- not hide later ones, so a call checks a section that depends on the time.
-local most = tonumber(ARGV[9])
+local most = tonumber(ARGV[10])
 for i = 5, 6 do
-  local old = redis.call('ZCOUNT', KEYS[i], '-inf', whole(now - 1000 * tonumber(ARGV[7])))
+  local old = redis.call('ZCOUNT', KEYS[i], '-inf', whole(now - 1000 * tonumber(ARGV[8])))
   if old > 0 and most > 0 then
     local from = old > most and now % (old - most + 1) or 0
     for _, id in ipairs(redis.call('ZRANGE', KEYS[i], whole(from), whole(math.min(from + most, old) - 1))) do

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- wake: make deliveries that wait for a contact due now, because one may have appeared.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
--- ARGV[7] least and ARGV[8] greatest member of the waiting index to look at, as ZRANGEBYLEX takes them
--- ARGV[9] most members to look at, 1..500   ARGV[10] the destination of deliveries without contact
+-- ARGV[8] least and ARGV[9] greatest member of the waiting index to look at, as ZRANGEBYLEX takes them
+-- ARGV[10] most members to look at, 1..500   ARGV[11] the destination of deliveries without contact
 --
 -- Returns {woken, last member looked at (nil: no more are left)}
 --         an error   a key of another type, a command that the user may not run, or a key at another node of the
@@ -19,9 +19,9 @@
 local now = now_ms()
 local refusal = schedule_refusal()
 if refusal then return refusal end
-local queue, failed = destination_of(ARGV[10])
+local queue, failed = destination_of(ARGV[11])
 if failed then return failed end
-local members = redis.call('ZRANGEBYLEX', KEYS[4], ARGV[7], ARGV[8], 'LIMIT', 0, ARGV[9])
+local members = redis.call('ZRANGEBYLEX', KEYS[4], ARGV[8], ARGV[9], 'LIMIT', 0, ARGV[10])
 for i, member in ipairs(members) do
   local id = string.match(member, '[^%z]*$')
   members[i] = {text = member, id = id, due = redis.call('ZSCORE', queue.due, id)}
@@ -45,4 +45,4 @@ for _, member in ipairs(members) do
   end
 end
 place_all(now)
-return {woken, #members == tonumber(ARGV[9]) and last}
+return {woken, #members == tonumber(ARGV[10]) and last}

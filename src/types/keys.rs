@@ -12,7 +12,9 @@ use std::sync::Arc;
 use super::alert::AlertKey;
 pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
-use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Period, Separator, Subject, Threshold};
+use super::{
+    Channel, ContactId, Day, Destination, Metric, Month, PartitionNumber, Period, Separator, Subject, Threshold,
+};
 
 /// Default prefix of the keys of subjects (setting `subjects.prefix`).
 pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
@@ -178,6 +180,11 @@ impl Keys {
         [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
     }
 
+    /// `quota_alert_log:{tag}:<month>`.
+    pub fn alert_log(&self, month: Month) -> String {
+        format!("{}{month}", self.alert_log_prefix())
+    }
+
     /// `quota_due:{tag}:<destination>`.
     pub fn due(&self, destination: &Destination) -> String {
         format!("{}{destination}", self.due_prefix())
@@ -233,6 +240,8 @@ keys_of_partition! {
     /// In the first partition only.
     actions = "quota_actions:{}";
     checkpoint = "quota_checkpoint:{}";
+    /// A month follows, such as `2026-11`.
+    alert_log_prefix = "quota_alert_log:{}:";
     /// The parent's name follows.
     children_prefix = "quota_children:{}:";
     /// Subjects with grants, by when something of them is due.

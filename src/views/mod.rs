@@ -7,6 +7,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod alert_list;
+pub mod alert_log;
 pub(crate) mod alert_outcomes;
 pub(crate) mod alerts;
 pub(crate) mod changed_separator;

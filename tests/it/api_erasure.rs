@@ -90,7 +90,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         usage.count(subject, "images", past, 5).await;
         usage.set(subject, &[("limit:requests", "10/hour 100/day 100/year 10/total"), ("contacts", &contacts)]).await;
     }
-    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90 });
+    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90, alerts_days: 400 });
     archiver.after_commit(past);
     while archiver.next().is_some() {
         archiver.archive(&usage.client, usage.now().await).await.expect("redis answers");
@@ -160,7 +160,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     let erased = api.send("DELETE", &path, &[], "").await;
     assert_eq!(erased.status, 200, "{}", erased.text);
     let counts = json!({
-        "settings": 2, "actions": 3, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "refused": 1, "undelivered_alerts": 0,
+        "settings": 2, "actions": 3, "log_entries": 2, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "refused": 1, "undelivered_alerts": 0,
         "deliveries": 4, "pending_deliveries": 2, "verification_codes": 2, "verification_links": 2, "limiters": 1, "grants": 0,
     });
     assert_eq!(erased.json(), json!({"subject": GONE, "subjects": 1, "removed": counts}));
@@ -249,7 +249,7 @@ async fn an_erasure_that_failed_half_way_is_repeated() {
     assert!(failed.code == 1 && failed.stderr.contains("remove everything of alice"), "{}", failed.stderr);
     assert!(stored(&usage.client).await.contains("alice"));
     let again = quotabell(["subject", "remove", "--everything", "alice", "bob"]).redis(&usage.server.url()).run();
-    assert!(again.code == 0 && again.stderr.contains("removed alice: 1 refused"), "{}", again.stderr);
+    assert!(again.code == 0 && again.stderr.contains("removed alice: 1 log entries, 1 refused"), "{}", again.stderr);
     assert!(again.stderr.contains("removed bob: 1 settings"), "{}", again.stderr);
     assert!(!stored(&usage.client).await.contains("alice"), "{}", stored(&usage.client).await);
     let nothing = quotabell(["subject", "remove", "--everything", "alice"]).redis(&usage.server.url()).run();
@@ -597,7 +597,7 @@ async fn a_branch_is_erased_with_what_no_list_of_children_names() {
     let usage = RecordedUsage::start();
     let past = Day::in_utc(usage.now().await).and_then(|today| today.before(30)).expect("a day");
     usage.count("acme/archived", "images", past, 5).await;
-    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90 });
+    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90, alerts_days: 400 });
     archiver.after_commit(past);
     while archiver.next().is_some() {
         archiver.archive(&usage.client, usage.now().await).await.expect("redis answers");

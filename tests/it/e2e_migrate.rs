@@ -82,7 +82,8 @@ async fn a_deployment_moves_to_a_cluster_in_the_middle_of_a_day() {
     assert_eq!(settings, 1);
 
     let moved = migrate(&old.url(), &new.url(""), "4").expect_json();
-    assert_eq!(moved[0]["entries"], SUBJECTS, "{moved:?}");
+    // The uncounted events, and the logged alerts.
+    assert_eq!(moved[0]["entries"], 2 * SUBJECTS, "{moved:?}");
     let target = source.moved_to(&new.url(""), 4).await;
     assert!((1..=30 * 3_600_000).contains(&flag_left(&target, "s:7").await));
     is_balanced(&target).await;
@@ -325,7 +326,7 @@ async fn history_moves_along() {
         let counters = keys.usage(&metric, day, bucket(subject.as_str()));
         pipeline.sadd(keys.metrics(day), metric.as_str()).ignore().hset(counters, subject.as_str(), back).ignore();
         let () = client.pipe(&pipeline).await.expect("written");
-        let mut archiver = HistoryArchiver::new(keys.clone(), HistoryConfig { days: 90 });
+        let mut archiver = HistoryArchiver::new(keys.clone(), HistoryConfig { days: 90, alerts_days: 400 });
         archiver.after_commit(day);
         while archiver.next().is_some() {
             archiver.archive(client, now).await.expect("redis answers");

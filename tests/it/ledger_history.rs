@@ -51,7 +51,7 @@ impl Books {
     }
 
     fn archiver(&self, days: u32) -> HistoryArchiver {
-        HistoryArchiver::new(self.keys.clone(), HistoryConfig { days })
+        HistoryArchiver::new(self.keys.clone(), HistoryConfig { days, alerts_days: 400 })
     }
 
     /// Archives the pending days.

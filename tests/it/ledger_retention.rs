@@ -72,7 +72,7 @@ async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
     books.write(over).await;
     books.write(open).await;
     // An earlier process wrote them.
-    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
+    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0, alerts_days: 400 });
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert!(closed.iter().any(|period| period == "2026-11-20"), "{closed:?}");
     for key in [books.counter(over), books.keys.raised(&Metric::default(), over, BUCKET)] {
@@ -106,7 +106,7 @@ async fn longer_and_shorter_periods_of_an_earlier_process_are_closed_too() {
     for period in over.into_iter().chain(open) {
         books.write(period).await;
     }
-    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
+    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0, alerts_days: 400 });
     books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     for period in over {
         let ttl_s = books.ttl_s(&books.counter(period)).await;
@@ -124,7 +124,7 @@ async fn days_of_an_old_stream_are_closed_too() {
     let books = Books::open();
     let old = day("2026-03-01");
     books.write(old).await;
-    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
+    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0, alerts_days: 400 });
     retention.after_commit([old.into()].into());
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.first().map(String::as_str), Some("2026-03-01"));
@@ -140,7 +140,7 @@ async fn closing_again_prolongs_nothing() {
     let () = books.client.query(redis::cmd("EXPIRE").arg(books.counter(over)).arg(100)).await.expect("set");
     books
         .close(
-            &mut PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 }),
+            &mut PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0, alerts_days: 400 }),
             "2026-11-21T17:00:00Z",
         )
         .await;

@@ -32,7 +32,7 @@ async fn days_ago(usage: &RecordedUsage, zone: &str) -> impl Fn(u64) -> String {
 /// Archives a day and lets its counters expire.
 async fn archive(usage: &RecordedUsage, day: &str, subjects: &[&str]) {
     let day = Day::parse(day).expect("a date");
-    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90 });
+    let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90, alerts_days: 400 });
     archiver.after_commit(day);
     while archiver.next().is_some() {
         archiver.archive(&usage.client, usage.now().await).await.expect("redis answers");

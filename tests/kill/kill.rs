@@ -24,6 +24,7 @@ use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{Event, FREE_LIMIT, Traffic};
 use crate::support::webhook_receiver::secret;
 use quotabell::types::{Alert, AlertThreshold, ContactId, DeliveryId, DeliveryState, UnixMs, Window};
+use quotabell::views::alert_log::{self, LogFilter};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
@@ -420,6 +421,7 @@ impl Scene {
         }
         assert_eq!(stored, expected, "no delivery but these");
         assert_eq!(arrived.len() as u64 + mails.len() as u64, letters, "nothing arrived that was not due");
+        compare_log(&self.outbox, alerts, [("delivered", delivered), ("dead", dead), ("cancelled", reopened)]).await;
         let totals = self.outbox.assert_balanced().await;
         assert_eq!(
             (totals.delivered, totals.dead, totals.cancelled, totals.expired, totals.pending),
@@ -449,6 +451,21 @@ impl Scene {
         );
         assert!(tally.kills >= 200 && tally.with_backlog > 50 && tally.with_an_open_lease > 3, "{tally:?}");
         assert!(alerts.len() > 100 && model.entries > 5_000, "too little happened");
+    }
+}
+
+/// The log has each alert once, and each end once.
+async fn compare_log(outbox: &Outbox, alerts: &[Alert], ends: [(&str, u64); 3]) {
+    let filter = LogFilter { since: UnixMs(0), until: UnixMs(i64::MAX), subject: None };
+    let logged = alert_log::of_partition(&outbox.partition(), &filter).await.expect("redis answers");
+    let mut ids: Vec<&str> = logged.iter().filter_map(|logged| logged.alert["id"].as_str()).collect();
+    ids.sort_unstable();
+    let mut expected: Vec<&str> = alerts.iter().map(|alert| alert.id.as_str()).collect();
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+    for (state, count) in ends {
+        let of_state = logged.iter().flat_map(|logged| &logged.deliveries).filter(|end| end.state == state);
+        assert_eq!(of_state.count() as u64, count, "{state}");
     }
 }
 

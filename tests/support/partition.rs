@@ -136,7 +136,7 @@ impl Partition {
                 event_ids_max: settings.event_ids_max,
                 metrics_max: settings.metrics_max,
             },
-            history: HistoryConfig { days: 90 },
+            history: HistoryConfig { days: 90, alerts_days: 400 },
             committer: Arc::new(Committer::new(self.keys.clone(), commits)),
             plans,
             cache_entries: 1000,

@@ -1,0 +1,56 @@
+//! `alerts export`: the log of alerts, for the month in which an invoice is disputed.
+
+use clap::Args;
+
+use super::connect;
+use super::context::CliContext;
+use super::since::Since;
+use crate::terminal::hint;
+use crate::terminal::output::Output;
+use crate::types::Subject;
+use crate::views::alert_log::{LogFilter, of_partition};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "One JSON object a line: `alert` as it was raised, and `deliveries` with their ends. Deliveries that have not \
+    ended are missing. The log is kept for history.alerts_days (400 by default) after the month.
+
+Examples:
+  quotabell alerts export --since 2026-10-01T00:00:00Z --until 2026-11-01T00:00:00Z
+  quotabell alerts export --since 30d --subject alice | jq -r '.deliveries[].state'"
+)]
+pub struct AlertsExportArgs {
+    /// Raised since then: a duration, such as 30d, or a time, such as 2026-10-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Since,
+    /// Raised before then: a duration or a time [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Since>,
+    /// Only this subject's
+    #[arg(long)]
+    pub subject: Option<Subject>,
+}
+
+pub async fn run(args: AlertsExportArgs, context: &CliContext) -> anyhow::Result<()> {
+    let redis = connect::redis(&context.config()?).await?;
+    let now = redis.server_time().await?;
+    let since = args.since.before(now);
+    // An alert of this moment is exported too.
+    let until = args.until.map_or(now.plus(1), |until| until.before(now));
+    if until <= since {
+        return Err(hint::usage(format_args!("--until {until} is not after --since {since}"), "swap them"));
+    }
+    let filter = LogFilter { since, until, subject: args.subject };
+    let mut output = Output::stdout();
+    let of_subject = filter.subject.as_ref().map(|subject| redis.partitions.partition_of(subject).number());
+    for partition in redis.partitions.iter() {
+        if of_subject.is_some_and(|number| number != partition.number()) {
+            continue;
+        }
+        let logged = of_partition(partition, &filter).await;
+        for alert in redis.explained(format_args!("read the log of alerts of {}", partition.keys.stream()), logged)? {
+            output.json(&alert)?;
+        }
+    }
+    output.finish()
+}
