@@ -16,6 +16,7 @@ pub mod config;
 pub mod contacts;
 pub mod demo;
 pub mod erasure;
+pub mod evaluation;
 pub mod events;
 pub mod forecast;
 pub mod ledger;

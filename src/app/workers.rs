@@ -11,6 +11,7 @@ use super::parts::Parts;
 use super::tasks::Tasks;
 use crate::channels::Caps;
 use crate::contacts::resolver::ContactResolver;
+use crate::evaluation::HourlyLoop;
 use crate::events::worker::EventWorkerParts;
 use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
@@ -74,6 +75,14 @@ impl Workers<'_> {
             let new_alerts = Arc::new(Notify::new());
             let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
             self.spawn_counting(tasks, &partition.keys, lease, changes, &new_alerts)?;
+            let partition_of_pass = Partition {
+                // A separate client, so that a pass delays nothing else.
+                client: Arc::new(parts.endpoint.client(partition.keys.stream())?),
+                keys: partition.keys.clone(),
+            };
+            let (plans, daemon) = (parts.plans.clone(), name.as_str().to_owned());
+            let passes = HourlyLoop { partition: partition_of_pass, plans, daemon };
+            tasks.spawn("hourly", passes.run(stop.clone()));
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));

@@ -54,6 +54,8 @@ pub struct ErasedCounts {
     pub flags: u64,
     /// Metrics with a history.
     pub history: u64,
+    /// Profiles of usual usage, one per metric.
+    pub profiles: u64,
     /// Refused events.
     pub refused: u64,
     /// Alerts without a delivery.
@@ -139,6 +141,7 @@ async fn erase_counts(
         removed.alerts += records;
         removed.flags += flags;
         removed.limiters += forget::limiters(partition, one, &metrics).await?;
+        removed.profiles += forget::profiles(partition, one, &metrics).await?;
         removed.grants += grants_due::forget(partition, one).await?;
     }
     Ok(())

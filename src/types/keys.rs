@@ -266,6 +266,7 @@ keys_of_partition! {
     unsubscribe_key = "quota_unsubscribe_key:{}";
     totals = "quota_totals:{}";
     history(metric: &Metric, bucket: u8) = "quota_history:{}:{metric}:{bucket:02x}";
+    profiles(metric: &Metric, bucket: u8) = "quota_profile:{}:{metric}:{bucket:02x}";
     history_progress(day: Day) = "quota_history_progress:{}:{day}";
     event_ids(window: u64) = "quota_seen:{}:{window}";
     /// The id is derived from channel and address.

@@ -32,6 +32,8 @@ const CHECKPOINT: &str = "HINCRBY KEY x 1, HGET KEY x, HMGET KEY x, HSET KEY x x
 const USAGE: &str = "HEXISTS KEY x, HDEL KEY x, HSCAN KEY 0, HGET KEY x, HMGET KEY x, HSET KEY x x, EXPIRE KEY 1";
 const RAISED: &str = "HDEL KEY x, TYPE KEY, HMGET KEY x, HSCAN KEY 0, HVALS KEY, HSET KEY x x, EXPIRE KEY 1";
 const HISTORY: &str = "TYPE KEY, HGET KEY x, HSCAN KEY 0, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
+/// What is usual for subjects.
+const PROFILES: &str = "TYPE KEY, HGET KEY x, HMGET KEY x, HSCAN KEY 0, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
 const HISTORY_METRICS: &str =
     "TYPE KEY, ZRANGE KEY 0 0, ZSCORE KEY x, ZADD KEY 0 x, ZREMRANGEBYSCORE KEY 0 0, EXPIRE KEY 1";
 /// The children of a subject.
@@ -178,6 +180,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.usage(&metric, day, bucket), USAGE),
         (keys.raised(&metric, day, bucket), RAISED),
         (keys.history(&metric, bucket), HISTORY),
+        (keys.profiles(&metric, bucket), PROFILES),
         (keys.history_metrics(), HISTORY_METRICS),
         (keys.history_progress(day), HISTORY_PROGRESS),
         (keys.metrics(day), METRICS),
