@@ -11,7 +11,7 @@ use super::channel::AlertPurpose;
 use super::error::ChannelError;
 use super::sample::{SAMPLE_AT, Sample};
 use crate::types::alert::LargestChild;
-use crate::types::text::{backslashed, printable};
+use crate::types::text::{backslashed, grouped, printable};
 use crate::types::{Alert, Subject, Threshold, UnixMs, Window, WindowLimit};
 use crate::zones::Zone;
 
@@ -64,12 +64,6 @@ pub(super) fn environment(embedded: &[(&'static str, &'static str)]) -> Environm
 /// The text with `&`, `<` and `>` as entities, for HTML and Slack.
 pub(super) fn entities(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-fn grouped(number: u64, separator: &str) -> String {
-    let digits = number.to_string();
-    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    grouped.collect::<Vec<_>>().join(separator)
 }
 
 /// Formats `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the given form: the time that a clock on the wall

@@ -177,6 +177,13 @@ pub fn one_of(words: &[&str]) -> String {
     }
 }
 
+/// The number with a separator between groups of three digits.
+pub fn grouped(number: u64, separator: &str) -> String {
+    let digits = number.to_string();
+    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    grouped.collect::<Vec<_>>().join(separator)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

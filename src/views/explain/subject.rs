@@ -133,6 +133,9 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         pluralize(limit.get(), "unit", "units"),
         resets_at.map(|end| format!(", which ends at {end}")).unwrap_or_default()
     )];
+    let forecast = window.forecast.as_ref();
+    let forecast = forecast.and_then(|forecast| forecast.sentence(&facts.usage.subject, metric, limit.get()));
+    said.extend(forecast.map(|sentence| format!("{sentence}.")));
     said.extend(window.granted.map(|granted| {
         let added = pluralize(granted, "unit of that limit is", "units of that limit are");
         format!("{added} granted: `quotabell grant list {}` shows what is left.", facts.usage.subject)
