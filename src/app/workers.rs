@@ -11,7 +11,7 @@ use super::parts::Parts;
 use super::tasks::Tasks;
 use crate::channels::Caps;
 use crate::contacts::resolver::ContactResolver;
-use crate::evaluation::HourlyLoop;
+use crate::evaluation::{HourlyLoop, StoredNoticeJudge};
 use crate::events::worker::EventWorkerParts;
 use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
@@ -64,6 +64,8 @@ impl Workers<'_> {
         let consents: Arc<dyn ConsentRequests> = parts.verification.clone();
         let notifier =
             ChannelNotifier::new(Arc::clone(&parts.channels), caps, parts.config.retry.clone(), Arc::clone(&consents));
+        let judge = StoredNoticeJudge { partitions: parts.partitions.clone(), plans: parts.plans.clone() };
+        let notifier = notifier.with_judge(Arc::new(judge));
         let outbox = SharedByOutboxes {
             contacts: Arc::new(parts.config.contact_resolver()),
             consents,
@@ -81,7 +83,8 @@ impl Workers<'_> {
                 keys: partition.keys.clone(),
             };
             let (plans, daemon) = (parts.plans.clone(), name.as_str().to_owned());
-            let passes = HourlyLoop { partition: partition_of_pass, plans, daemon };
+            let new_notices = Arc::clone(&new_alerts);
+            let passes = HourlyLoop { partition: partition_of_pass, plans, daemon, new_notices };
             tasks.spawn("hourly", passes.run(stop.clone()));
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }

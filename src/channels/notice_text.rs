@@ -1,4 +1,4 @@
-//! The texts of notices: units that expire, a disabled contact, and the operator's daily digest. Pure.
+//! The texts of notices: units that expire, usage that no threshold reports, a disabled contact, and the operator's daily digest. Pure.
 
 use std::sync::LazyLock;
 
@@ -8,6 +8,7 @@ use super::channel::Content;
 use super::grant_text;
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
+use super::usage_text;
 use crate::contacts::Contact;
 use crate::types::text::printable;
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
@@ -26,6 +27,8 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templating::environment(&[
         ("grant_expires_subject", include_str!("../../templates/grant_expires_subject.txt")),
         ("grant_expires", include_str!("../../templates/grant_expires.txt")),
+        ("usage_notice_subject", include_str!("../../templates/usage_notice_subject.txt")),
+        ("usage_notice", include_str!("../../templates/usage_notice.txt")),
         ("disabled_subject", include_str!("../../templates/disabled_subject.txt")),
         ("disabled", include_str!("../../templates/disabled.txt")),
         ("digest_subject", include_str!("../../templates/digest_subject.txt")),
@@ -37,6 +40,7 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
 pub(super) fn render(content: Content<'_>, now: UnixMs) -> NoticeText {
     let (name, variables) = match content {
         Content::GrantExpires(notice, purpose) => ("grant_expires", grant_text::variables(notice, purpose, now)),
+        Content::Usage(notice, purpose) => ("usage_notice", usage_text::variables(notice, purpose)),
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
         Content::Alert(..) | Content::Verification(_) => unreachable!("it is no notice"),

@@ -63,6 +63,14 @@ const ALLOWED: &[(&[&str], &str)] = &[
         "a whole percentage, 1 to 1000, \"used:N\" or \"remaining:N\" with N units, each once",
     ),
     (&["plans", "*", "grant_notice"], "a number and a unit, such as \"7d\""),
+    (
+        &["plans", "*", "forecast"],
+        "windows of day, week and month, and a probability, such as { windows = [\"day\"], probability = 0.9 }",
+    ),
+    (&["plans", "*", "forecast", "windows"], "a list of day, week and month"),
+    (&["plans", "*", "forecast", "windows", "*"], "day, week or month"),
+    (&["plans", "*", "forecast", "probability"], "a number from 0.5 to 0.99"),
+    (&["plans", "*", "spike"], "a number from 1.5 to 100"),
     (&["plans", "*", "refuse_at"], r#"a whole percentage, 100 to 1000, or "never""#),
     (
         &["plans", "*", "rate"],

@@ -1,8 +1,10 @@
 //! Starts a pass after each full hour, at the daemon that reads the partition, and paces it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::RedisResult;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::pass::HourlyPass;
@@ -33,6 +35,8 @@ pub struct HourlyLoop {
     pub plans: Plans,
     /// This daemon, as it is named in leases.
     pub daemon: String,
+    /// Notified after notices were raised.
+    pub new_notices: Arc<Notify>,
 }
 
 impl HourlyLoop {
@@ -82,6 +86,9 @@ impl HourlyLoop {
         while let Some(slice) = pass.next().await? {
             counters += slice.counters;
             unreadable += slice.unreadable;
+            if slice.notices > 0 {
+                self.new_notices.notify_one();
+            }
             let pause = Duration::from_secs(slice.counters as u64) / COUNTERS_PER_S;
             if sleep(pause.max(PAUSE_MIN), stop).await.is_none() {
                 return Ok(());

@@ -4,9 +4,11 @@
 //! counts that they have seen.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::RedisResult;
 
+use super::notices::ActiveSubject;
 use crate::forecast::window::hour_of;
 use crate::forecast::{DayCount, UsageProfile};
 use crate::ledger::batch::MetricPeriod;
@@ -14,7 +16,7 @@ use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::ledger::query::metrics_of;
 use crate::ledger::usage_profiles::{self, FoundProfile, PassMark};
 use crate::redis_client::Partition;
-use crate::subjects::{Plans, StoredLevels, SubjectLevel};
+use crate::subjects::{Plans, Profile, StoredLevels, SubjectLevel};
 use crate::types::{Day, DaySpan, Metric, Period, Subject, UnixMs, keys};
 
 /// Hours from UTC of the westernmost and the easternmost zone.
@@ -54,6 +56,18 @@ pub struct PassSlice {
     pub stored: usize,
     /// Number of profiles that could not be read, and begin anew.
     pub unreadable: usize,
+    /// Number of notices that were raised.
+    pub notices: usize,
+}
+
+/// A subject whose count has changed.
+struct Observed<'a> {
+    subject: &'a Subject,
+    settings: Arc<Profile>,
+    profile: UsageProfile,
+    used_today: u64,
+    /// Whether the day is today.
+    is_current: bool,
 }
 
 impl<'a> HourlyPass<'a> {
@@ -109,9 +123,18 @@ impl<'a> HourlyPass<'a> {
             let observed = self.observe(&of.metric, bucket, day, &counts, &mut slice).await?;
             if !observed.is_empty() {
                 // After an erasure the next pass looks again.
-                usage_profiles::write(self.partition, mark, &of.metric, bucket, &observed).await?;
+                let profiles: Vec<(&Subject, &UsageProfile)> =
+                    observed.iter().map(|of| (of.subject, &of.profile)).collect();
+                usage_profiles::write(self.partition, mark, &of.metric, bucket, &profiles).await?;
             }
             slice.stored += observed.len();
+            for observed in observed.iter().filter(|of| of.is_current) {
+                let Observed { subject, settings, profile, used_today, .. } = observed;
+                let active = ActiveSubject { subject, metric: &of.metric, settings, profile, used_today: *used_today };
+                if active.is_asked_for() {
+                    slice.notices += active.raise(self.partition, mark.erasure_epoch, self.began).await?;
+                }
+            }
         }
         Ok(Some(slice))
     }
@@ -124,7 +147,7 @@ impl<'a> HourlyPass<'a> {
         day: Day,
         counts: &'c [SubjectCount],
         slice: &mut PassSlice,
-    ) -> RedisResult<Vec<(&'c Subject, UsageProfile)>> {
+    ) -> RedisResult<Vec<Observed<'c>>> {
         let Ok(number) = i32::try_from(day.since_epoch()) else { return Ok(Vec::new()) };
         let subjects: Vec<&Subject> = counts.iter().map(|count| &count.subject).collect();
         let found = usage_profiles::read(self.partition, metric, bucket, &subjects).await?;
@@ -142,7 +165,8 @@ impl<'a> HourlyPass<'a> {
             let is_unreadable = found == FoundProfile::Unreadable;
             let profile = self.observed(found.read(), &span, number, count.used)?;
             slice.unreadable += usize::from(is_unreadable);
-            Some((&count.subject, profile))
+            let is_current = span.start <= self.began && self.began < span.end && profile.today() == number;
+            Some(Observed { subject: &count.subject, settings, profile, used_today: count.used, is_current })
         });
         Ok(observed.collect())
     }

@@ -107,7 +107,7 @@ pub async fn write(
     mark: PassMark,
     metric: &Metric,
     bucket: u8,
-    profiles: &[(&Subject, UsageProfile)],
+    profiles: &[(&Subject, &UsageProfile)],
 ) -> RedisResult<ProfilesReply> {
     for profiles in profiles.chunks(WRITTEN_AT_ONCE) {
         let mut call = SCRIPT.call().key(keys.checkpoint()).key(keys.profiles(metric, bucket));

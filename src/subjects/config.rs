@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{Limits, Metric, Percent, Separator, Threshold, duration};
 
+use super::forecast_config::{ForecastConfig, SpikeTimes};
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
 
@@ -25,6 +26,12 @@ pub struct PlanConfig {
     /// How long before the expiry of a grant its subject is told.
     #[serde(default, with = "duration::optional", skip_serializing_if = "Option::is_none")]
     pub grant_notice: Option<Duration>,
+    /// Which limits that will be reached are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastConfig>,
+    /// The multiple of the usual from which usage is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spike: Option<SpikeTimes>,
     /// How many units of a metric a subject may use in a short time, for the check API.
     #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
     pub rate: RateConfig,

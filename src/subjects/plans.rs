@@ -10,6 +10,7 @@ use crate::types::{Limits, Metric, Separator, Threshold, Window};
 use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
+use super::forecast_config::{ForecastConfig, SpikeTimes};
 use super::rates::UnsupportedRate;
 use super::record::write_thresholds;
 use super::refuse_at::RefuseAt;
@@ -30,6 +31,10 @@ pub struct Plan {
     pub refuse_at: RefuseAt,
     /// How long before the expiry of a grant its subject is told. Counting ignores it.
     pub grant_notice: Option<Duration>,
+    /// Which limits that will be reached are told. Counting ignores it.
+    pub forecast: Option<ForecastConfig>,
+    /// The multiple of the usual from which usage is told. Counting ignores it.
+    pub spike: Option<SpikeTimes>,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }
@@ -82,6 +87,8 @@ impl Plans {
             thresholds: default.thresholds.clone(),
             refuse_at: default.refuse_at,
             grant_notice: default.grant_notice,
+            forecast: default.forecast.clone(),
+            spike: default.spike,
         });
         let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint };
         Ok(Self { set: Arc::new(RwLock::new(set)), separator: Separator::NONE })
@@ -188,7 +195,7 @@ fn digest(text: &str) -> String {
 impl Plan {
     /// The settings that affect counting, in a text that all versions share: its hash is stored with every commit.
     fn counting_settings(&self) -> String {
-        let Self { name, limits, thresholds, refuse_at: _, grant_notice: _, limiters: _ } = self;
+        let Self { name, limits, thresholds, refuse_at: _, grant_notice: _, forecast: _, spike: _, limiters: _ } = self;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
         format!("{name:?} {} {} ", limits.join(","), write_thresholds(thresholds))
     }
@@ -198,8 +205,9 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
     let mut thresholds = plan.thresholds.clone();
     thresholds.sort_unstable();
     let limiters = plan.rate.limiters().map_err(|rate| PlansError::Rate { plan: name.to_owned(), rate })?;
-    let PlanConfig { limits, refuse_at, grant_notice, .. } = plan.clone();
-    Ok(Arc::new(Plan { name: name.into(), limits, thresholds, refuse_at, grant_notice, limiters }))
+    let PlanConfig { limits, refuse_at, grant_notice, forecast, spike, .. } = plan.clone();
+    let name = name.into();
+    Ok(Arc::new(Plan { name, limits, thresholds, refuse_at, grant_notice, forecast, spike, limiters }))
 }
 
 #[cfg(test)]
@@ -211,6 +219,8 @@ impl Plans {
             thresholds: Vec::new(),
             refuse_at: RefuseAt::default(),
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: Default::default(),
         };
         Self::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
@@ -228,7 +238,15 @@ mod tests {
     fn fingerprint(limits: &str, rate: RateConfig) -> String {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
         let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-        let plan = PlanConfig { limits, thresholds, refuse_at: RefuseAt::default(), grant_notice: None, rate };
+        let plan = PlanConfig {
+            limits,
+            thresholds,
+            refuse_at: RefuseAt::default(),
+            grant_notice: None,
+            forecast: None,
+            spike: None,
+            rate,
+        };
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }
 

@@ -46,7 +46,7 @@ impl ContactFilter {
         takes_metric
             && match notification {
                 QuotaNotification::Alert(alert) => self.takes_threshold(alert.threshold),
-                QuotaNotification::GrantExpires(_) => true,
+                QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => true,
             }
     }
 

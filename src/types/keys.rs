@@ -12,7 +12,10 @@ use std::sync::Arc;
 use super::alert::AlertKey;
 pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
-use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Period, Separator, Subject, Threshold};
+use super::{
+    Channel, ContactId, Day, Destination, Metric, PartitionNumber, Period, Separator, Subject, Threshold,
+    UsageNoticeKind,
+};
 
 /// Default prefix of the keys of subjects (setting `subjects.prefix`).
 pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
@@ -170,6 +173,12 @@ impl Keys {
         let AlertKey { subject, metric, period, threshold, units } = alert;
         let [before, between] = self.flag_parts(subject, metric, *period);
         format!("{before}{}{between}{units}", threshold_in_key(*threshold))
+    }
+
+    /// `quota_alert:{tag}:<subject>:<metric>:<kind>:<period>:0`: the flag of notices of usage, which holds their ids.
+    pub fn notice_flag(&self, kind: UsageNoticeKind, subject: &Subject, metric: &Metric, period: Period) -> String {
+        let [before, between] = self.flag_parts(subject, metric, period);
+        format!("{before}{kind}{between}0")
     }
 
     /// The parts of a flag before the threshold, and between the threshold and the units, for scripts that read these

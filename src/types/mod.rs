@@ -46,6 +46,7 @@ pub mod threshold;
 pub mod timestamp;
 pub mod trace_parent;
 pub mod units;
+pub mod usage_notice;
 pub mod window;
 
 pub use alert::{Alert, AlertId, AlertKey, RaisedRecord};
@@ -85,4 +86,5 @@ pub use threshold::{AlertThreshold, Threshold};
 pub use timestamp::UnixMs;
 pub use trace_parent::TraceParent;
 pub use units::Units;
+pub use usage_notice::{UsageNotice, UsageNoticeKind};
 pub use window::Window;

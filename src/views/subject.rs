@@ -170,6 +170,8 @@ mod tests {
             thresholds: Vec::new(),
             refuse_at: RefuseAt::default(),
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: RateConfig::default(),
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");

@@ -60,7 +60,8 @@ async fn stored(client: &RedisClient) -> String {
 
 fn shown(reply: &Reply) -> String {
     match reply {
-        Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        // A profile is binary.
+        Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).replace('\n', " "),
         Reply::Array(parts) => parts.iter().map(shown).collect::<Vec<_>>().join(" "),
         other => format!("{other:?}"),
     }

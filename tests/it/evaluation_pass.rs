@@ -4,15 +4,16 @@ use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::recorded_usage::RecordedUsage;
-use quotabell::evaluation::HourlyPass;
 use quotabell::evaluation::pass::PassSlice;
+use quotabell::evaluation::{HourlyPass, StoredNoticeJudge};
 use quotabell::forecast::UsageProfile;
 use quotabell::ledger::forget;
 use quotabell::ledger::usage_profiles::{self, PassMark, ProfilesReply};
-use quotabell::redis_client::{ErrorKind, Partition, error_kind};
+use quotabell::outbox::NoticeJudge as _;
+use quotabell::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
-use quotabell::types::{Day, DaySpan, Metric, Subject, UnixMs, keys};
+use quotabell::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
 use quotabell::zones::Zone;
 use serde_json::Value;
 
@@ -29,9 +30,11 @@ impl Passes {
         let usage = RecordedUsage::start();
         let partition = Partition { client: usage.server.client().into(), keys: usage.keys.clone() };
         let plan: PlanConfig = toml::from_str("limits = { requests = \"5000/day\" }").expect("a plan");
-        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+        let asks = "limits = { requests = \"3000/day\" }\nforecast = { windows = [\"day\"] }\nspike = 2";
+        let asks: PlanConfig = toml::from_str(asks).expect("a plan");
+        let plans = Plans::new(&[("free".to_owned(), plan), ("asks".to_owned(), asks)].into(), "free").expect("there");
         let passes = Self { usage, partition, plans };
-        passes.run(&["HSET", &passes.usage.keys.checkpoint(), "id", "1-1"]).await;
+        passes.run(&["HSET", &passes.usage.keys.checkpoint(), "id", "1-1", "instance", "i"]).await;
         passes
     }
 
@@ -49,6 +52,7 @@ impl Passes {
             sum.counters += slice.counters;
             sum.stored += slice.stored;
             sum.unreadable += slice.unreadable;
+            sum.notices += slice.notices;
         }
         usage_profiles::end_pass(&self.partition, mark.erasure_epoch, now).await.expect("ended");
         sum
@@ -64,8 +68,8 @@ impl Passes {
         self.usage.keys.profiles(&Metric::default(), keys::bucket(subject))
     }
 
-    /// Plays days with 100 units an hour until this time, with a pass after each hour.
-    async fn play(&self, subject: &str, zone: Zone, first: Day, until: UnixMs) {
+    /// Plays days with 100 units an hour of each subject until this time, with a pass after each hour.
+    async fn play(&self, subjects: &[&str], zone: Zone, first: Day, until: UnixMs) {
         let mut day = first;
         loop {
             let span = DaySpan::for_day(zone, day).expect("a day");
@@ -75,7 +79,9 @@ impl Passes {
                 if now > until {
                     return;
                 }
-                self.usage.count(subject, "requests", day, 100 * hour as u64).await;
+                for subject in subjects {
+                    self.usage.count(subject, "requests", day, 100 * hour as u64).await;
+                }
                 self.pass(now).await;
             }
             day = day.next().expect("a day");
@@ -102,7 +108,7 @@ async fn a_subject_is_known_after_some_days() {
     passes.usage.set("alice", &[("timezone", "Europe/Paris")]).await;
     let zone = "Europe/Paris".parse().expect("a zone");
     // The 25th has 25 hours.
-    passes.play("alice", zone, day("2026-10-22"), ms("2026-10-27T11:00:00Z")).await;
+    passes.play(&["alice"], zone, day("2026-10-22"), ms("2026-10-27T11:00:00Z")).await;
     let profile = passes.profile("alice").await.expect("there");
     assert_eq!((profile.days(), profile.today()), (4, i32::try_from(day("2026-10-27").since_epoch()).expect("small")));
     let usual = profile.usual_day(chrono::Weekday::Tue);
@@ -113,11 +119,11 @@ async fn a_subject_is_known_after_some_days() {
 #[tokio::test]
 async fn a_repeated_pass_counts_nothing_twice() {
     let passes = Passes::start().await;
-    passes.play("alice", Zone::UTC, day("2026-11-20"), ms("2026-11-23T09:00:00Z")).await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-20"), ms("2026-11-23T09:00:00Z")).await;
     passes.usage.count("alice", "requests", day("2026-11-23"), 1_000).await;
     let now = ms("2026-11-23T10:00:00Z");
     let mark = usage_profiles::mark(&passes.partition).await.expect("read");
-    assert_eq!(passes.pass(now).await, PassSlice { counters: 2, stored: 1, unreadable: 0 });
+    assert_eq!(passes.pass(now).await, PassSlice { counters: 2, stored: 1, ..PassSlice::default() });
     let profile = passes.profile("alice").await;
     passes
         .run(&["HSET", &passes.usage.keys.checkpoint(), "profiled_ms", &mark.passed.expect("set").0.to_string()])
@@ -130,10 +136,13 @@ async fn a_repeated_pass_counts_nothing_twice() {
 #[tokio::test]
 async fn an_unreadable_profile_begins_anew() {
     let passes = Passes::start().await;
-    passes.play("alice", Zone::UTC, day("2026-11-20"), ms("2026-11-23T09:00:00Z")).await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-20"), ms("2026-11-23T09:00:00Z")).await;
     for unreadable in ["", "x", &"9".repeat(182)] {
         passes.run(&["HSET", &passes.key("alice"), "alice", unreadable]).await;
-        assert_eq!(passes.pass(ms("2026-11-23T10:00:00Z")).await, PassSlice { counters: 2, stored: 1, unreadable: 1 });
+        assert_eq!(
+            passes.pass(ms("2026-11-23T10:00:00Z")).await,
+            PassSlice { counters: 2, stored: 1, unreadable: 1, notices: 0 }
+        );
         assert_eq!(passes.profile("alice").await.expect("there").days(), 0, "{unreadable}");
     }
 }
@@ -143,12 +152,12 @@ async fn an_unreadable_profile_begins_anew() {
 async fn nothing_of_an_erased_subject_is_stored() {
     let passes = Passes::start().await;
     let (alice, metric, bucket) = (subject("alice"), Metric::default(), keys::bucket("alice"));
-    passes.play("alice", Zone::UTC, day("2026-11-20"), ms("2026-11-20T09:00:00Z")).await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-20"), ms("2026-11-20T09:00:00Z")).await;
     let mark = usage_profiles::mark(&passes.partition).await.expect("read");
     let profile = passes.profile("alice").await.expect("there");
     passes.run(&["HINCRBY", &passes.usage.keys.checkpoint(), "erasure_epoch", "1"]).await;
     let removed = forget::profiles(&passes.partition, &alice, &[metric.clone()].into()).await.expect("removed");
-    let profiles = [(&alice, profile)];
+    let profiles = [(&alice, &profile)];
     let reply = usage_profiles::write(&passes.partition, mark, &metric, bucket, &profiles).await.expect("an answer");
     assert_eq!((removed, reply, passes.profile("alice").await), (1, ProfilesReply::Stale, None));
     // After FLUSHALL there is no checkpoint, and none must appear.
@@ -170,8 +179,8 @@ async fn a_partition_that_was_moved_away_stores_nothing() {
 #[tokio::test]
 async fn profiles_of_idle_subjects_are_removed() {
     let passes = Passes::start().await;
-    passes.play("gone", Zone::UTC, day("2026-10-01"), ms("2026-10-01T05:00:00Z")).await;
-    passes.play("stays", Zone::UTC, day("2026-11-20"), ms("2026-11-21T12:00:00Z")).await;
+    passes.play(&["gone"], Zone::UTC, day("2026-10-01"), ms("2026-10-01T05:00:00Z")).await;
+    passes.play(&["stays"], Zone::UTC, day("2026-11-20"), ms("2026-11-21T12:00:00Z")).await;
     assert_eq!((passes.profile("gone").await, passes.profile("stays").await.is_some()), (None, true));
     let redis::Value::Int(ttl_s) = passes.run(&["TTL", &passes.key("stays")]).await else { panic!("a number") };
     assert!((35 * 86_400 - 60..=35 * 86_400).contains(&ttl_s), "{ttl_s}");
@@ -181,7 +190,7 @@ async fn profiles_of_idle_subjects_are_removed() {
 #[tokio::test]
 async fn days_of_an_outage_are_learned() {
     let passes = Passes::start().await;
-    passes.play("alice", Zone::UTC, day("2026-11-15"), ms("2026-11-20T12:00:00Z")).await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-15"), ms("2026-11-20T12:00:00Z")).await;
     for (of, units) in [("2026-11-20", 2_400), ("2026-11-21", 2_400), ("2026-11-22", 2_400), ("2026-11-23", 900)] {
         passes.usage.count("alice", "requests", day(of), units).await;
     }
@@ -202,7 +211,7 @@ async fn a_daemon_learns_and_forecasts_are_shown() {
     let zone: Zone = name.parse().expect("a zone");
     passes.usage.set("alice", &[("timezone", &name), ("limit:requests", "3000/day 90000/month")]).await;
     let today = DaySpan::containing(zone, now).expect("a day");
-    passes.play("alice", zone, today.day.before(6).expect("a day"), today.start).await;
+    passes.play(&["alice"], zone, today.day.before(6).expect("a day"), today.start).await;
     passes.usage.count("alice", "requests", today.day, 2_600).await;
     let before = passes.profile("alice").await;
     let url = passes.usage.server.url();
@@ -239,4 +248,122 @@ async fn a_new_deployment_has_no_mark() {
     assert_eq!(mark().await, PassMark::default());
     passes.pass(UnixMs(7)).await;
     assert_eq!(mark().await, PassMark { erasure_epoch: 0, passed: Some(UnixMs(7)) });
+}
+
+const NOON: &str = "2026-11-23T12:00:00Z";
+
+/// Subjects with a plan that asks for notices, whose usual day of 2,400 units is known, at noon with these units.
+async fn at_noon(subjects: &[(&str, u64)]) -> Passes {
+    let passes = Passes::start().await;
+    for (subject, _) in subjects {
+        passes.usage.set(subject, &[("plan", "asks")]).await;
+    }
+    let names: Vec<&str> = subjects.iter().map(|(subject, _)| *subject).collect();
+    passes.play(&names, Zone::UTC, day("2026-11-15"), ms("2026-11-23T00:30:00Z")).await;
+    for (subject, units) in subjects {
+        passes.usage.count(subject, "requests", day("2026-11-23"), *units).await;
+    }
+    passes.run(&["DEL", &passes.usage.keys.outbox()]).await;
+    passes
+}
+
+impl Passes {
+    /// The notices in the outbox: subject, kind and limit.
+    async fn notices(&self) -> Vec<(String, UsageNoticeKind, Option<u64>)> {
+        let entries: Vec<(String, Vec<(String, String)>)> = self
+            .partition
+            .client
+            .query(redis::cmd("XRANGE").arg(self.usage.keys.outbox()).arg("-").arg("+"))
+            .await
+            .expect("entries");
+        let notice = |(_, fields): (String, Vec<(String, String)>)| {
+            let notice: UsageNotice = serde_json::from_str(&fields[0].1).expect("a notice");
+            (notice.subject.to_string(), notice.kind, notice.limit)
+        };
+        let mut notices: Vec<_> = entries.into_iter().map(notice).collect();
+        notices.sort();
+        notices
+    }
+}
+
+/// A customer is told once that a limit will be reached, whatever is repeated, and again of another limit.
+#[tokio::test]
+async fn a_forecast_is_told_once_for_each_limit() {
+    let passes = at_noon(&[("alice", 2_400), ("calm", 1_200), ("late", 3_100)]).await;
+    let forecast = |limit| ("alice".to_owned(), UsageNoticeKind::Forecast, Some(limit));
+    passes.pass(ms(NOON)).await;
+    // Late's limit is reached, so that only its usage is unusual.
+    assert_eq!(passes.notices().await, [forecast(3_000), ("late".to_owned(), UsageNoticeKind::Spike, Some(3_000))]);
+    let mut units = 2_400;
+    for (at, limit) in [("13:00", None), ("14:00", Some("3500")), ("15:00", Some("3000")), ("16:00", Some("3500"))] {
+        if let Some(limit) = limit {
+            passes.usage.set("alice", &[("limit:requests", limit)]).await;
+        }
+        units += 90;
+        passes.usage.count("alice", "requests", day("2026-11-23"), units).await;
+        passes.pass(ms(&format!("2026-11-23T{at}:00Z"))).await;
+    }
+    let of_alice: Vec<_> = passes.notices().await.into_iter().filter(|(subject, ..)| subject == "alice").collect();
+    assert_eq!(of_alice, [forecast(3_000), forecast(3_500)]);
+}
+
+/// A pass that is cut off anywhere, at a daemon that was killed, and done again by another one tells each customer once.
+#[tokio::test]
+async fn passes_that_are_cut_off_tell_nothing_twice() {
+    let subjects: Vec<(String, u64)> = (0..12).map(|number| (format!("s{number:02}"), 2_400)).collect();
+    let subjects: Vec<(&str, u64)> = subjects.iter().map(|(name, units)| (name.as_str(), *units)).collect();
+    let passes = at_noon(&subjects).await;
+    for cut_after in 0..60 {
+        // Something is used between two passes, so that each pass judges all of them again.
+        for (subject, units) in &subjects {
+            passes.usage.count(subject, "requests", day("2026-11-23"), units + cut_after).await;
+        }
+        let mark = usage_profiles::mark(&passes.partition).await.expect("read");
+        let mut pass = HourlyPass::begin(&passes.partition, &passes.plans, ms(NOON), mark).await.expect("begun");
+        let whole = async { while pass.next().await.expect("redis answers").is_some() {} };
+        let _ = tokio::time::timeout(std::time::Duration::from_micros(400 * cut_after), whole).await;
+    }
+    passes.pass(ms(NOON)).await;
+    let told: Vec<String> = passes.notices().await.into_iter().map(|(subject, ..)| subject).collect();
+    assert_eq!(told, subjects.iter().map(|(subject, _)| (*subject).to_owned()).collect::<Vec<_>>());
+}
+
+/// What is no longer true when it is sent is not told.
+#[tokio::test]
+async fn a_notice_is_judged_again_when_it_is_sent() {
+    let passes = at_noon(&[("alice", 2_400)]).await;
+    passes.pass(ms(NOON)).await;
+    let entries: Vec<(String, Vec<(String, String)>)> = passes
+        .partition
+        .client
+        .query(redis::cmd("XRANGE").arg(passes.usage.keys.outbox()).arg("-").arg("+"))
+        .await
+        .expect("entries");
+    let notice: UsageNotice = serde_json::from_str(&entries[0].1[0].1).expect("a notice");
+    let judge = StoredNoticeJudge {
+        partitions: Partitions::new(&passes.usage.server.client(), &passes.usage.keys),
+        plans: passes.plans.clone(),
+    };
+    let is_true = async |at: &str| judge.is_true(&notice, ms(at)).await.expect("redis answers");
+    assert!(is_true("2026-11-23T12:05:00Z").await);
+    assert!(!is_true("2026-11-24T00:05:00Z").await, "the day is over");
+    assert!(!is_true("2026-11-23T23:30:00Z").await, "it came to nothing");
+    passes.usage.set("alice", &[("limit:requests", "9000")]).await;
+    assert!(!is_true("2026-11-23T12:05:00Z").await, "the limit was raised");
+    passes.usage.set("alice", &[("limit:requests", "3000")]).await;
+    passes.usage.count("alice", "requests", day("2026-11-23"), 3_000).await;
+    assert!(!is_true("2026-11-23T12:05:00Z").await, "it is reached");
+}
+
+/// A usual day of a few units says too little.
+#[tokio::test]
+async fn few_units_raise_nothing() {
+    let passes = Passes::start().await;
+    passes.usage.set("few", &[("plan", "asks"), ("limit:requests", "20")]).await;
+    for (of, units) in (15..23).map(|of| (of, 15)).chain([(23, 18)]) {
+        let date = format!("2026-11-{of}");
+        passes.usage.count("few", "requests", day(&date), units).await;
+        passes.pass(ms(&format!("{date}T12:00:00Z"))).await;
+    }
+    assert_eq!(passes.notices().await, []);
 }

@@ -27,7 +27,7 @@ fn plans() -> Plans {
     let limits = BTreeMap::new();
     let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
     let (refuse_at, rate) = (Default::default(), Default::default());
-    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, rate };
+    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, forecast: None, spike: None, rate };
     Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
 }
 

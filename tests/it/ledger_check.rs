@@ -38,6 +38,8 @@ fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<
         thresholds: Vec::new(),
         refuse_at: RefuseAt::default(),
         grant_notice: None,
+        forecast: None,
+        spike: None,
         rate: RateConfig { algorithm, rates },
     };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
@@ -229,6 +231,8 @@ fn plan_of_one() -> PlanConfig {
         thresholds: Vec::new(),
         refuse_at: RefuseAt::default(),
         grant_notice: None,
+        forecast: None,
+        spike: None,
         rate: RateConfig::default(),
     }
 }
@@ -320,6 +324,8 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
             thresholds: Vec::new(),
             refuse_at,
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: RateConfig::default(),
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");

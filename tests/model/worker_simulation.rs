@@ -83,6 +83,8 @@ fn plans() -> Plans {
         thresholds,
         refuse_at: RefuseAt::default(),
         grant_notice: None,
+        forecast: None,
+        spike: None,
         rate: RateConfig::default(),
     };
     let plans = Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there");

@@ -185,7 +185,7 @@ async fn added(Partition { client, keys }: &Partition, subject: &Subject) -> Opt
 fn plans(partitions: &Partitions) -> Plans {
     let limits = [(Metric::default(), "0/total".parse().expect("a limit"))].into();
     let (thresholds, refuse_at, rate) = (Vec::new(), Default::default(), Default::default());
-    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, rate };
+    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice: None, forecast: None, spike: None, rate };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
     let separator = partitions.first().keys.separator();
     let of_levels = if separator.is_none() { vec![] } else { vec!["free".to_owned(); 2] };

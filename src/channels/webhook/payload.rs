@@ -8,7 +8,11 @@ use serde_json::Value;
 use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
 use crate::types::alert::used_percent;
 use crate::types::text::is_control;
-use crate::types::{Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, Subject, UnixMs};
+use crate::types::timestamp::Rfc3339;
+use crate::types::{
+    Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, Subject, UnixMs, UsageNotice,
+    UsageNoticeKind,
+};
 
 /// The source of CloudEvents. Ids are unique across deployments, so all of them have the same source.
 const SOURCE: &str = "/quotabell";
@@ -36,6 +40,13 @@ impl<'a> Payload<'a> {
             }
             Content::GrantExpires(notice, purpose) => {
                 ("quota.grant_expires", notice.raised_at.0, grant_data(notice, purpose), Some(&notice.subject))
+            }
+            Content::Usage(notice, purpose) => {
+                let kind = match notice.kind {
+                    UsageNoticeKind::Forecast => "quota.forecast",
+                    UsageNoticeKind::Spike => "quota.spike",
+                };
+                (kind, notice.raised_at.0, usage_data(notice, purpose), Some(&notice.subject))
             }
             Content::Verification(question) => {
                 // A code is for people: a webhook is never asked for one.
@@ -70,7 +81,7 @@ pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
     let last = [("time", json(timestamp)), ("datacontenttype", json("application/json")), ("data", data)];
     let event = object(first.into_iter().chain(subject).chain(last));
     match content {
-        Content::Alert(..) | Content::GrantExpires(..) | Content::Verification(_) => event,
+        Content::Alert(..) | Content::GrantExpires(..) | Content::Usage(..) | Content::Verification(_) => event,
         // The members of these notices are sorted, as receivers know them.
         Content::ContactDisabled(_) | Content::Digest(_) => {
             serde_json::from_str::<Value>(&event).expect("it was just written").to_string()
@@ -119,6 +130,33 @@ fn grant_data(notice: &GrantNotice, purpose: AlertPurpose) -> String {
         ("timezone", json(&notice.timezone)),
     ];
     object(members.into_iter().chain(copy_mark(purpose)))
+}
+
+fn usage_data(notice: &UsageNotice, purpose: AlertPurpose) -> String {
+    let members = [
+        ("subject", json(&notice.subject)),
+        ("metric", json(notice.metric.as_str())),
+        ("window", json(notice.window.as_str())),
+        ("period", json(notice.period.to_string())),
+        ("used", json(notice.used)),
+        ("limit", json(notice.limit)),
+        ("used_percent", json(notice.limit.map(|limit| used_percent(notice.used, limit)))),
+        ("plan", json(&notice.plan)),
+        ("timezone", json(&notice.timezone)),
+        ("resets_at", json(shortest(notice.resets_at.0))),
+    ];
+    let time = |at: Option<Rfc3339>| json(at.map(|Rfc3339(at)| shortest(at)));
+    let of_kind = match notice.kind {
+        UsageNoticeKind::Forecast => vec![
+            ("probability", json(notice.probability())),
+            ("expected_at", time(notice.expected_at)),
+            ("earliest_at", time(notice.earliest_at)),
+            ("latest_at", time(notice.latest_at)),
+        ],
+        UsageNoticeKind::Spike => vec![("times_usual", json(notice.times_usual()))],
+    };
+    let usual = ("usual_by_now", json(notice.usual_by_now));
+    object(members.into_iter().chain(of_kind).chain([usual]).chain(copy_mark(purpose)))
 }
 
 /// Only a copy, for a contact of the operator, is marked.

@@ -63,9 +63,12 @@ impl WebhookTemplates {
                 let variables = context! { routing_key => routing_key(options), ..alert_variables(alert, purpose) };
                 self.render_shipped(&format!("{format}"), variables)?
             }
-            (format, Content::GrantExpires(..) | Content::ContactDisabled(_) | Content::Digest(_)) => {
+            (
+                format,
+                Content::GrantExpires(..) | Content::Usage(..) | Content::ContactDisabled(_) | Content::Digest(_),
+            ) => {
                 let text = notice_text::render(content, now);
-                let is_quota = matches!(content, Content::GrantExpires(..));
+                let is_quota = matches!(content, Content::GrantExpires(..) | Content::Usage(..));
                 let variables = context! {
                     id => content.id(), heading => text.heading, text => text.text, routing_key => routing_key(options),
                     class => if is_quota { "quota" } else { "delivery" },
