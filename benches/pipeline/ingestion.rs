@@ -14,7 +14,7 @@ use crate::figures::{Series, thousands};
 use crate::http_answer::read_answer;
 use crate::redis_server::RedisServer;
 
-const TOKEN: &str = "a-token-of-the-benchmark-0123456789";
+pub(crate) const TOKEN: &str = "a-token-of-the-benchmark-0123456789";
 const STREAM: &str = "usage";
 const TOTALS: &str = "quota_totals:{usage}";
 const SUBJECTS: usize = 10_000;
@@ -27,7 +27,7 @@ const ROUND_MAX: Duration = Duration::from_secs(120);
 
 /// How events reach the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     Http,
     Xadd,
 }
@@ -121,7 +121,7 @@ fn round(
 }
 
 /// One request or pipeline.
-fn request(way: Way, address: SocketAddr, number: usize, batch: usize) -> Vec<u8> {
+pub(crate) fn request(way: Way, address: SocketAddr, number: usize, batch: usize) -> Vec<u8> {
     let events = (number * batch..(number + 1) * batch).map(|event| (event * 7_919 % SUBJECTS, event % 9 + 1));
     match way {
         Way::Http => {
@@ -170,7 +170,7 @@ fn produce(way: Way, address: SocketAddr, requests: &[Vec<u8>], batch: usize) ->
     Ok(())
 }
 
-fn read_accepted(answers: &mut BufReader<TcpStream>, batch: usize) -> anyhow::Result<()> {
+pub(crate) fn read_accepted(answers: &mut BufReader<TcpStream>, batch: usize) -> anyhow::Result<()> {
     let (head, body) = read_answer(answers)?;
     let expected = format!("{{\"accepted\":{batch},\"refused\":[]}}");
     anyhow::ensure!(head.starts_with("HTTP/1.1 202") && body == expected, "not accepted: {head}{body}");

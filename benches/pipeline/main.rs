@@ -4,11 +4,12 @@
 //! It starts redis-servers on free ports, without persistence unless stated. [`drains`] works off a backlog in four
 //! ways; [`shapes`] varies the load; [`latency`] measures an alert from XADD to the webhook, and [`outbox_latency`] to
 //! the outbox; [`deliveries`] measures sending; [`backlog`] has ten million events; [`partitions`] uses one server and
-//! a cluster; [`ingestion`] sends events over HTTP; [`memory`] has a million subjects. It checks the counts and alerts
-//! of every drain; a wrong one ends the run with exit code 1.
+//! a cluster; [`ingestion`] sends events over HTTP, and [`beside_ingestion`] checks meanwhile; [`memory`] has a million
+//! subjects. It checks the counts and alerts of every drain; a wrong one ends the run with exit code 1.
 
 mod backlog;
 mod bench_server;
+mod beside_ingestion;
 mod contenders;
 mod counted;
 mod daemon;
@@ -87,6 +88,7 @@ fn main() -> anyhow::Result<()> {
     }
     if asked.wants("ingestion") {
         ingestion::run(size)?;
+        beside_ingestion::run(size)?;
     }
     if asked.wants("memory") {
         memory::run(size)?;

@@ -2,14 +2,24 @@
 
 Proxy: put this file beside config.yaml, and name it there: `litellm_settings: { callbacks: litellm_usage.handler }`.
 SDK: `litellm.callbacks = [litellm_usage.handler]`; asynchronous calls, such as `acompletion`, are counted.
+With `stream.partitions` above 1, set QUOTABELL_PARTITIONS to it, and QUOTABELL_SEPARATOR to `subjects.separator`.
 """
 
 import os
+import zlib
 
 from litellm.integrations.custom_logger import CustomLogger
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
+
+PARTITIONS = int(os.environ.get("QUOTABELL_PARTITIONS", "1"))
+SEPARATOR = os.environ.get("QUOTABELL_SEPARATOR", "")
+
+
+def stream(subject):
+    first = subject.split(SEPARATOR)[0] if SEPARATOR else subject
+    return "usage" if PARTITIONS == 1 else f"usage:{zlib.crc32(first.encode()) % PARTITIONS}"
 
 
 class Quotabell(CustomLogger):
@@ -31,7 +41,7 @@ class Quotabell(CustomLogger):
             for metric, units in [("tokens.in", call["prompt_tokens"]), ("tokens.out", call["completion_tokens"])]:
                 if units:
                     event = {"subject": subject, "metric": metric, "units": units, "id": call["id"]}
-                    pipeline.xadd("usage", event)
+                    pipeline.xadd(stream(subject), event)
             await pipeline.execute()
 
 

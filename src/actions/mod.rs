@@ -3,6 +3,7 @@
 //! Each operation checks its input, changes Redis and returns what became of it. Never parses arguments or requests and
 //! never prints. Read next: [`deliveries`]; [`subject_patch`], the settings of a subject.
 
+pub(crate) mod action_log;
 pub mod append_events;
 pub mod contact_spec;
 pub mod contacts;

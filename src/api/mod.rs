@@ -6,6 +6,8 @@
 //! [`openapi`], the document that is made from it; [`server`], the limits on connections; [`ready`], what readiness
 //! means.
 
+mod action_log;
+mod actions;
 pub(crate) mod authorize;
 pub(crate) mod body;
 mod check;

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use metrics::counter;
 use tracing::Instrument as _;
 
+use super::action_log::ChangingRequest;
 use super::body::BODY_BYTES_MAX;
 use super::problem::Problem;
 use super::routes::{Access, ROUTES, Route};
@@ -28,10 +29,10 @@ pub fn routes(api: Arc<ApiState>) -> Routes {
 }
 
 /// The router of these routes. It answers other paths and methods with a problem.
-fn router<'a>(routes: impl IntoIterator<Item = &'a Route>, api: Arc<ApiState>) -> Router {
+fn router(routes: impl IntoIterator<Item = &'static Route>, api: Arc<ApiState>) -> Router {
     let mut router = Router::new();
     for route in routes {
-        let guard = Authorization { api: Arc::clone(&api), access: route.access };
+        let guard = Authorization { api: Arc::clone(&api), route };
         let layer = from_fn_with_state(guard, authorize);
         let endpoint = || (route.endpoint)().router.route_layer(layer.clone());
         router = match route.path.strip_suffix("{path}") {
@@ -51,7 +52,7 @@ fn router<'a>(routes: impl IntoIterator<Item = &'a Route>, api: Arc<ApiState>) -
 #[derive(Clone)]
 struct Authorization {
     api: Arc<ApiState>,
-    access: Access,
+    route: &'static Route,
 }
 
 /// The challenges of RFC 6750 to a caller without a token and to one with a wrong one.
@@ -59,8 +60,9 @@ const CHALLENGE: &str = r#"Bearer realm="quotabell""#;
 const CHALLENGE_INVALID: &str = r#"Bearer realm="quotabell", error="invalid_token""#;
 
 async fn authorize(State(guard): State<Authorization>, mut request: Request, next: Next) -> Response {
-    let (Access::IfSet(scope) | Access::Needs(scope)) = guard.access else { return next.run(request).await };
-    let check = match (guard.access, guard.api.tokens.check(request.headers())) {
+    let access = guard.route.access;
+    let (Access::IfSet(scope) | Access::Needs(scope)) = access else { return next.run(request).await };
+    let check = match (access, guard.api.tokens.check(request.headers())) {
         (Access::Needs(_), None) => return Problem::needs_token("this route").into_response(),
         (_, None) => return next.run(request).await,
         (_, Some(check)) => check,
@@ -83,8 +85,18 @@ async fn authorize(State(guard): State<Authorization>, mut request: Request, nex
     }
     // Everything that the route logs bears the caller's name.
     let span = tracing::info_span!("api", caller = caller.name);
-    request.extensions_mut().insert(caller);
-    next.run(request).instrument(span).await
+    request.extensions_mut().insert(Arc::clone(&caller));
+    let (mut parts, body) = request.into_parts();
+    let change = ChangingRequest::of(guard.route, &mut parts).await;
+    async {
+        let answer = next.run(Request::from_parts(parts, body)).await;
+        if let Some(change) = change.filter(|_| answer.status().is_success()) {
+            change.record(&guard.api, &caller).await;
+        }
+        answer
+    }
+    .instrument(span)
+    .await
 }
 
 async fn connection_limit_reached() -> Problem {

@@ -10,7 +10,9 @@ use super::status_doc::{
     AUTHORIZE_FORBIDDEN, CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE,
     StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
 };
-use super::{authorize, check, consent_links, contacts, deliveries, grants, mutes, probes, reload, subjects, top};
+use super::{
+    actions, authorize, check, consent_links, contacts, deliveries, grants, mutes, probes, reload, subjects, top,
+};
 use crate::outbox::DeliveryAction;
 use Access::Open;
 
@@ -116,11 +118,10 @@ pub const ROUTES: &[Route] = &[
     route("POST", "/v1/check", Access::IfSet(Scope::Check), || post(check::check))
         .operation("check", "checks", "Decide whether a request may proceed")
         .about(
-            "Judges each limit of the subject (by the committed count of its current period) and the rate of its \
-             plan in one atomic step. Takes from the rate only if all of them admit the request. With `record`, \
-             appends \
-             the usage event in the same step, which needs the scope `events:write`. Without any token set, everybody may \
-             ask, and nobody may record.",
+            "Judges each limit of the subject (by the committed count of its current period) and the rate of its plan \
+             in one atomic step. Takes from the rate only if all of them admit the request. With `record`, appends \
+             the usage event in the same step, which needs the scope `events:write`. Without any token set, everybody \
+             may ask, and nobody may record.",
         )
         .answers(&[check::ALLOWED, check::REFUSED, check::NOT_JUDGED]),
     route("GET", "/v1/authorize", Access::IfSet(Scope::Check), || any(authorize::authorize))
@@ -128,8 +129,8 @@ pub const ROUTES: &[Route] = &[
         .about(
             "The decision of `/v1/check` without bodies, for gateways that send a request before each request. Takes \
              every method. Input comes from the headers `X-Quota-Subject` (or `check.subject_header`), \
-             `X-Quota-Metric`, `X-Quota-Units`, `X-Quota-Id` and `X-Quota-Record`, or from the query. The gateway must \
-             overwrite these headers of its clients.",
+             `X-Quota-Metric`, `X-Quota-Units`, `X-Quota-Id` and `X-Quota-Record`, or from the query. The gateway \
+             must overwrite these headers of its clients.",
         )
         .answers(&[check::ALLOWED, AUTHORIZE_FORBIDDEN, check::REFUSED, check::NOT_JUDGED]),
     route("GET", "/v1/authorize/{path}", Access::IfSet(Scope::Check), || any(authorize::authorize_below))
@@ -137,9 +138,9 @@ pub const ROUTES: &[Route] = &[
         .about("For gateways that append the path and the query of their client. Both are ignored.")
         .answers(&[check::ALLOWED, AUTHORIZE_FORBIDDEN, check::REFUSED, check::NOT_JUDGED]),
     events("/v1/events", ingestion::ANSWERS).operation("sendEvents", "events", "Append usage events").about(
-        "Usage events or CloudEvents. Each is judged by itself: valid ones are in the stream when the answer comes, and \
-         the others are listed. An event counts once by its subject, metric and `id`, so a request may be repeated if \
-         its events have ids.",
+        "Usage events or CloudEvents. Each is judged by itself: valid ones are in the stream when the answer comes, \
+         and the others are listed. An event counts once by its subject, metric and `id`, so a request may be \
+         repeated if its events have ids.",
     ),
     events("/api/v1/events", ingestion::ANSWERS_OF_OPENMETER)
         .operation("sendEventsOfOpenMeter", "events", "Append usage events of producers for OpenMeter")
@@ -148,15 +149,18 @@ pub const ROUTES: &[Route] = &[
         .operation("reload", "operations", "Read the plans again")
         .about(
             "Like SIGHUP. A configuration with a mistake is refused as a whole. Otherwise its plans apply from the \
-                next \
-             batch and the next check, and its token from the next request; other settings need a restart. Without \
-             `force`, a configuration that sets nothing, removes `http.token` or drops a plan that a subject names is \
-             refused too.",
+             next batch and the next check, and its token from the next request; other settings need a restart. \
+             Without `force`, a configuration that sets nothing, removes `http.token` or drops a plan that a subject \
+             names is refused too.",
         )
         .answers(&[
             ok("The plans are in effect."),
             problem(422, "The configuration is refused: `detail` names the mistake. The old plans stay in effect."),
         ]),
+    route("GET", "/v1/actions", READ, || get(actions::list))
+        .operation("listActions", "operations", "List what callers and commands changed, newest first")
+        .about("The newest 10,000 or so. Those on a subject are removed when it is erased.")
+        .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/top", READ, || get(top::top))
         .operation("top", "subjects", "Rank subjects by usage of a metric in a period, or by the share of their limit")
         .about("Reads every counter of the period, so callers within 10 seconds share one ranking.")
@@ -186,8 +190,8 @@ pub const ROUTES: &[Route] = &[
     route("DELETE", "/v1/subjects/{id}", ADMIN, || delete(subjects::erase))
         .operation("eraseSubject", "subjects", "Remove all stored data of a subject")
         .about(
-            "Removes settings, counts, alerts, history, refused events, deliveries, codes and limiters, of the subject \
-             and of all levels below it. If it fails, repeat it. Later usage is counted from zero.",
+            "Removes settings, counts, alerts, history, refused events, deliveries, codes and limiters, of the \
+             subject and of all levels below it. If it fails, repeat it. Later usage is counted from zero.",
         )
         .answers(&[ok("The numbers of removed items; all 0 if nothing was stored."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/history", READ, || get(subjects::history))
@@ -210,15 +214,15 @@ pub const ROUTES: &[Route] = &[
     route("GET", "/v1/subjects/{id}/usage", READ, || get(subjects::usage))
         .operation("usage", "subjects", "Show usage and limits of a subject")
         .about(
-            "In the current periods, or on a day and in the longer periods that contain it. A subject without settings \
-             has the default plan.",
+            "In the current periods, or on a day and in the longer periods that contain it. A subject without \
+             settings has the default plan.",
         )
         .answers(&[ok("The result."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/children", READ, || get(subjects::children))
         .operation("listChildren", "subjects", "Show what the level below a subject used")
         .about(
-            "The children with a count in the current period, the largest first, with their share. Empty for a subject \
-             without levels below it, or without `subjects.separator`.",
+            "The children with a count in the current period, the largest first, with their share. Empty for a \
+             subject without levels below it, or without `subjects.separator`.",
         )
         .answers(&[ok("The children."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/grants", READ, || get(grants::list))
@@ -231,9 +235,9 @@ pub const ROUTES: &[Route] = &[
     route("POST", "/v1/subjects/{id}/grants", SUBJECTS, || post(grants::add))
         .operation("addGrant", "subjects", "Grant a subject units: prepaid ones, or more for a period")
         .about(
-            "Raises the limit of a window by these units, within a second: that of a total, or of the present period of \
-             another window. Usage is taken from the grant that expires first, before the limit of the plan. What is \
-             left at the expiry is lost. A grant is given once by its id: a repetition is answered with the grant.",
+            "Raises the limit of a window by these units, within a second: that of a total, or of the present period \
+             of another window. Usage is taken from the grant that expires first, before the limit of the plan. What \
+             is left at the expiry is lost. A grant is given once by its id: a repetition is answered with the grant.",
         )
         .answers(&[
             of_handler(201, "The grant is added."),
@@ -248,11 +252,7 @@ pub const ROUTES: &[Route] = &[
     route("DELETE", "/v1/subjects/{id}/grants/{grant}", SUBJECTS, || delete(grants::revoke))
         .operation("revokeGrant", "subjects", "Revoke what is left of a grant")
         .about("What it has paid for stays. Changes nothing if nothing is left.")
-        .answers(&[
-            ok("The grant as it is now."),
-            problem(404, "The subject has no such grant."),
-            REDIS_UNAVAILABLE,
-        ]),
+        .answers(&[ok("The grant as it is now."), problem(404, "The subject has no such grant."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/contacts", READ, || get(contacts::list))
         .operation("listContacts", "contacts", "List the contacts of a subject, with masked secrets")
         .about("The readable contacts in their stored order. Empty if the subject has no contacts of its own.")
@@ -262,10 +262,8 @@ pub const ROUTES: &[Route] = &[
         .about(
             "An email address gets a code and, if `http.public_url` is set, a confirm link. A webhook gets \
              `{\"type\":\"contact.verification\",\"data\":{\"challenge\":\"...\"}}`, signed like alerts, and is \
-                 verified \
-             when it answers 2xx with `{\"challenge\":\"...\"}`. If the URL exists with another secret, that secret \
-                 stays \
-             until the receiver has confirmed the new one.",
+             verified when it answers 2xx with `{\"challenge\":\"...\"}`. If the URL exists with another secret, that \
+             secret stays until the receiver has confirmed the new one.",
         )
         .answers(&[
             of_handler(202, "Added. A request for confirmation is sent to its address."),
@@ -276,8 +274,7 @@ pub const ROUTES: &[Route] = &[
     route("PUT", "/v1/subjects/{id}/contacts/{contact}", SUBJECTS, || put(contacts::replace))
         .operation("replaceContact", "contacts", "Set which alerts a contact gets")
         .about(
-            "Replaces both lists. Address, secret and everything else stay. Also works for contacts of the \
-            operator.",
+            "Replaces both lists. Address, secret and everything else stay. Also works for contacts of the operator.",
         )
         .answers(&[ok("The contact as it is now."), NO_SUCH_CONTACT, UNREADABLE, CONTACTS_UNAVAILABLE]),
     route("DELETE", "/v1/subjects/{id}/contacts/{contact}", SUBJECTS, || delete(contacts::remove))
@@ -328,8 +325,8 @@ pub const ROUTES: &[Route] = &[
             ok("The code is correct, and the contact is verified."),
             problem(
                 403,
-                "The code is not the newest one, or has expired, or five guesses were wrong. Or the route is off until \
-                 the operator sets `http.token`.",
+                "The code is not the newest one, or has expired, or five guesses were wrong. Or the route is off \
+                 until the operator sets `http.token`.",
             ),
             NO_SUCH_CONTACT,
             VERIFIED_ALREADY,
@@ -339,8 +336,7 @@ pub const ROUTES: &[Route] = &[
         .operation(
             "listDeliveries",
             "deliveries",
-            "List the deliveries that pass a filter, newest first within a \
-            partition",
+            "List the deliveries that pass a filter, newest first within a partition",
         )
         .about("A page may have fewer deliveries than requested, or none, although more follow.")
         .answers(&[ok("The deliveries."), REDIS_UNAVAILABLE]),

@@ -1,4 +1,5 @@
-//! The texts of notices: units that expire, usage that no threshold reports, a disabled contact, and the operator's daily digest. Pure.
+//! The texts of notices: units that expire, usage that no threshold reports, a disabled contact, and the operator's
+//! daily digest. Pure.
 
 use std::sync::LazyLock;
 

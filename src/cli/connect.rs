@@ -3,9 +3,11 @@
 use std::fmt;
 
 use anyhow::Context as _;
+use nix::unistd::{Uid, User};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use url::Url;
 
+use crate::actions::action_log::{self, Action};
 use crate::app::startup::check_partition_count;
 use crate::config::Config;
 use crate::ledger::stored_partitions::stored_partitions;
@@ -16,7 +18,7 @@ use crate::redis_client::{
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
-use crate::types::{Keys, UnixMs};
+use crate::types::{Keys, Subject, UnixMs};
 
 /// A connection for commands. Connects at the first call; does not start a server.
 #[derive(Debug)]
@@ -149,6 +151,16 @@ impl CliConnection {
     /// The keys of subjects, and of state that belongs to no partition.
     pub fn keys(&self) -> &Keys {
         &self.partitions.first().keys
+    }
+
+    /// Records what the system's user did. It is done: that it can't be recorded is only a warning.
+    pub async fn record(&self, action: &str, subject: Option<&Subject>, target: &str, count: usize) {
+        let user = User::from_uid(Uid::effective()).ok().flatten();
+        let by = user.map_or_else(|| format!("cli:{}", Uid::effective()), |user| format!("cli:{}", user.name));
+        let action = Action { by: &by, action, subject, target, count: count as u64 };
+        if let Err(error) = action_log::record(&self.partitions, &action).await {
+            say(format_args!("warning: this is missing from the log of actions: {error}"));
+        }
     }
 
     /// The server's clock. The clock of this machine must not decide a day or an age.

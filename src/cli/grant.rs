@@ -126,6 +126,7 @@ async fn add(args: GrantAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let new = NewGrant { metric, units, window, expires_at: expires.map(Rfc3339), id, note };
     let added = grants::add(redis.partitions.partition_of(&subject), &plans, &subject, &new).await;
     let added = added.map_err(|error| explained(&redis, error))?;
+    redis.record("addGrant", Some(&subject), added.grant.id.as_str(), 1).await;
     let view = AddedView { subject, added: added.is_new, grant: added.grant };
     output::print(&format, &view, |_| {
         let GrantView { id, units, remaining, metric, .. } = &view.grant;
@@ -152,6 +153,7 @@ async fn revoke(args: GrantRevokeArgs, context: &CliContext) -> anyhow::Result<(
     let GrantRevokeArgs { subject, grant, format } = args;
     let revoked = grants::revoke(redis.partitions.partition_of(&subject), &plans, &subject, &grant).await;
     let revoked = revoked.map_err(|error| explained(&redis, error))?;
+    redis.record("revokeGrant", Some(&subject), grant.as_str(), 1).await;
     output::print(&format, &revoked, |_| {
         let GrantView { id, units, spent, status, .. } = &revoked;
         say(format_args!("grant {id} is {status}: {spent} of {} are spent", pluralize(units.get(), "unit", "units")));

@@ -18,6 +18,7 @@ use crate::terminal::output::printable;
 use crate::types::{Period, UnixMs};
 use crate::zones;
 
+mod actions;
 mod alerts;
 mod check;
 mod check_config;
@@ -110,6 +111,8 @@ pub enum Command {
     Whatif(whatif::WhatIfArgs),
     /// Decide whether a subject may proceed, like POST /v1/check
     Check(check::CheckArgs),
+    /// List who changed what
+    Actions(actions::ActionsArgs),
     /// List raised alerts
     Alerts(alerts::AlertsArgs),
     /// List, show, replay, retry, cancel, discard and pause deliveries
@@ -183,6 +186,7 @@ impl Cli {
             Command::Top(args) => top::run(args, &context).await,
             Command::Whatif(args) => whatif::run(args, &context).await,
             Command::Check(args) => check::run(args, &context).await,
+            Command::Actions(args) => actions::run(args, &context).await,
             Command::Alerts(args) => alerts::run(args, &context).await,
             Command::Deliveries(args) => deliveries::run(args, &context).await,
             Command::Explain(args) => explain::run(args, &context).await,

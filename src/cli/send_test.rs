@@ -75,6 +75,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     channels.warnings(contact.channel()).iter().for_each(|warning| say(format_args!("warning: {warning}")));
     if let Some(redis) = &redis {
         cool_down(redis, &contact).await?;
+        redis.record("sendTest", args.subject.as_ref(), contact.id.as_str(), 1).await;
     }
     if let Err(fault) = channels.check(&contact) {
         let hint = "an alert would be sent in the standard form: name another format, or add the template and restart the daemon";

@@ -59,6 +59,8 @@ pub struct ErasedCounts {
     pub profiles: u64,
     /// Refused events.
     pub refused: u64,
+    /// Entries of the log of actions.
+    pub actions: u64,
     /// Alerts without a delivery.
     pub undelivered_alerts: u64,
     /// Deliveries in any state.
@@ -110,6 +112,7 @@ pub async fn erase_branch(
         }
         removed.refused += forget::refused(partition, &branch).await?;
     }
+    removed.actions += forget::actions(partitions.first(), &branch).await?;
     // Digests name subjects of all partitions and are in the first one.
     let digests = deliveries_of(partitions.first(), None).await?;
     forget_in_digests(partitions.first(), &branch, &digests).await?;

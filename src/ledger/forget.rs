@@ -24,6 +24,8 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_
 const COUNTERS_AT_ONCE: usize = 20;
 /// Number of refused events per read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 const REFUSED_AT_ONCE: usize = 500;
+/// Number of actions per read.
+const ACTIONS_AT_ONCE: usize = 1000;
 
 /// The number of removed items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -148,6 +150,15 @@ pub async fn limiters(
         }
     }
     Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
+}
+
+/// Removes a branch from the log of actions. Repeatable.
+pub async fn actions(Partition { client, keys }: &Partition, branch: &Branch) -> RedisResult<u64> {
+    let is_of = |values: &[Vec<u8>]| {
+        let subject = values.chunks_exact(2).find(|pair| pair[0] == b"subject");
+        subject.and_then(|pair| str::from_utf8(&pair[1]).ok()).is_some_and(|subject| branch.contains(subject))
+    };
+    client.remove_entries(&keys.actions(), ACTIONS_AT_ONCE, is_of).await
 }
 
 /// Removes the refused events of a branch. Repeatable.

@@ -23,6 +23,8 @@ text_enum! {
         Outbox = "outbox",
         /// Refused events.
         Refused = "refused",
+        /// The log of actions.
+        Actions = "actions",
     }
 }
 
@@ -45,6 +47,7 @@ impl CopiedStream {
             Self::Usage => keys.stream().to_owned(),
             Self::Outbox => keys.outbox(),
             Self::Refused => keys.refused(),
+            Self::Actions => keys.actions(),
         }
     }
 
@@ -52,7 +55,7 @@ impl CopiedStream {
     pub(super) const fn begin(self, counted: StreamId) -> StreamId {
         match self {
             Self::Usage => counted,
-            Self::Outbox | Self::Refused => StreamId::ZERO,
+            Self::Outbox | Self::Refused | Self::Actions => StreamId::ZERO,
         }
     }
 
@@ -64,6 +67,8 @@ impl CopiedStream {
         };
         match self {
             Self::Usage | Self::Refused => field("subject"),
+            // The log is in the first partition, as what has no subject.
+            Self::Actions => Vec::new(),
             // The field is named by the type of its notification, and each type has a subject.
             Self::Outbox => {
                 let subject_in = |json: &[u8]| {
@@ -98,7 +103,7 @@ impl CopiedStream {
                 PartitionNumber::of_subject(&self.subject_of(&values), from.keys.separator(), partitions).get();
             // One field more than allowed, so that the target refuses the event as the source would.
             values.truncate(2 * (FIELDS_MAX + 1));
-            if self == Self::Usage {
+            if matches!(self, Self::Usage | Self::Actions) {
                 add_arrival(&id, &mut values);
             }
             PartitionedEntry { partition, id, values }
@@ -143,8 +148,8 @@ impl CopiedStream {
     }
 }
 
-/// Adds the arrival time at the source, which decides where an event counts and whether it is late. A second migration
-/// keeps the first arrival.
+/// Adds the arrival time at the source, which decides where an event counts and whether it is late, and when an action
+/// was done. A second migration keeps the first arrival.
 fn add_arrival(id: &str, values: &mut Vec<Vec<u8>>) {
     let has_arrival = values.chunks_exact(2).any(|pair| pair[0] == SOURCE_ARRIVAL.as_bytes());
     if let (false, Ok(StreamId { ms, .. })) = (has_arrival, id.parse()) {

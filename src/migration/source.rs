@@ -55,7 +55,7 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "paused" => KeyPlacement::SharedByFirst,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" | "verify_sent" => KeyPlacement::First,
         "unverified" | "unsubscribe_key" | "digest" => KeyPlacement::First,
-        "checkpoint" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
+        "checkpoint" | "actions" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => KeyPlacement::LeftOut,
         // The queues of destinations are rebuilt from the deliveries; the health of a destination is learned again.
         "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => KeyPlacement::LeftOut,

@@ -9,7 +9,7 @@ use super::error::MigrationError;
 use super::target::Target;
 
 /// Keys with the progress of the target, and keys that are compared in another way.
-const LEFT_OUT: [&str; 5] = ["checkpoint", "outbox", "refused", "totals", "lease"];
+const LEFT_OUT: [&str; 6] = ["checkpoint", "actions", "outbox", "refused", "totals", "lease"];
 /// The sorted sets of deliveries. Members of expired deliveries are ignored, because the source trims them later.
 const OF_DELIVERIES: [&str; 5] = ["due", "pending", "waiting", "deliveries", "dead"];
 /// A key with less remaining lifetime may already have expired in the source.

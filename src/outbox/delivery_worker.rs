@@ -86,8 +86,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Like [`Self::work`], after an earlier attempt at the same destination has ended. Releases the lease if that
-    /// attempt takes too long, or if the destination does not answer.
+    /// Like [`Self::work`], once an earlier attempt there has ended. Releases the lease if that takes too long or fails.
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,

@@ -239,6 +239,8 @@ macro_rules! keys_of_partition {
 }
 
 keys_of_partition! {
+    /// In the first partition only.
+    actions = "quota_actions:{}";
     checkpoint = "quota_checkpoint:{}";
     /// The parent's name follows.
     children_prefix = "quota_children:{}:";

@@ -5,6 +5,7 @@
 //! same. Fields are only added to a form, never removed. Times are text (RFC 3339, UTC). Views only read, with bounded
 //! work per call, and do not print.
 
+pub(crate) mod actions;
 pub(crate) mod alerts;
 pub(crate) mod changed_separator;
 pub(crate) mod children;

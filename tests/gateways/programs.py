@@ -133,7 +133,7 @@ def redis(folder, *options, port=None):
 class Daemon(Program):
     """quotabell with a token for gateways, `check.on_error = "deny"`, and a plan of 5,000 requests a day."""
 
-    def __init__(self, binary, folder, redis_port):
+    def __init__(self, binary, folder, redis_port, more=""):
         self.port = free_port()
         self.folder = folder
         (folder / "admin-token").write_text(ADMIN_TOKEN)
@@ -144,7 +144,7 @@ class Daemon(Program):
             f'[http]\nlisten = "127.0.0.1:{self.port}"\ntoken_file = "{folder}/admin-token"\n'
             f'[[http.tokens]]\nname = "gateway"\nfile = "{folder}/gateway-token"\nscopes = ["check", "events:write"]\n'
             f'[[http.tokens]]\nname = "reader"\nfile = "{folder}/reader-token"\nscopes = ["read"]\n'
-            '[check]\non_error = "deny"\n[plans.unlimited]\nlimits = {}\n'
+            '[check]\non_error = "deny"\n[plans.unlimited]\nlimits = {}\n' + more
         )
         super().__init__([binary, "run", "--config", str(config)], folder / "quotabell.log")
         self.waits_for("is ready", lambda: listens(self.port) and call(self.port, target="/readyz").status == 200)

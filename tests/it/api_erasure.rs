@@ -165,7 +165,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     let erased = api.send("DELETE", &path, &[], "").await;
     assert_eq!(erased.status, 200, "{}", erased.text);
     let counts = json!({
-        "settings": 2, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "profiles": 1, "refused": 1,
+        "settings": 2, "actions": 3, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "profiles": 1, "refused": 1,
         "undelivered_alerts": 0,
         "deliveries": 4, "pending_deliveries": 2, "verification_codes": 2, "verification_links": 2, "limiters": 1, "grants": 0,
     });

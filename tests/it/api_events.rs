@@ -153,6 +153,32 @@ async fn events_in_every_form_are_appended_and_counted() {
     ingesting.daemon.drain().await;
 }
 
+/// The receiver of an alert must find the request that used up the quota, in whatever form it was told.
+#[tokio::test]
+async fn the_trace_of_an_event_is_kept_in_every_form() {
+    let ingesting = Ingesting::start().await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let plain = json!({"subject": "alice", "traceparent": trace});
+    expect_accepted(&ingesting.send(JSON, plain.to_string()).await, 1);
+    expect_accepted(&ingesting.send(LINES, plain.to_string()).await, 1);
+    let event = json!({
+        "specversion": "1.0", "id": "1", "source": "/s", "type": "calls", "subject": "alice", "traceparent": trace
+    });
+    expect_accepted(&ingesting.send(CLOUD_EVENT, event.to_string()).await, 1);
+    let headers = [
+        ("ce-specversion", "1.0"),
+        ("ce-id", "2"),
+        ("ce-source", "/s"),
+        ("ce-type", "calls"),
+        ("ce-subject", "alice"),
+        ("ce-traceparent", trace),
+    ];
+    expect_accepted(&ingesting.api.send("POST", PATH, &headers, "").await, 1);
+    let entries = ingesting.entries().await;
+    assert!(entries.len() == 4 && entries.iter().all(|entry| entry.contains(trace)), "{entries:?}");
+    ingesting.daemon.drain().await;
+}
+
 /// A request that is repeated after a lost answer must not count twice.
 #[tokio::test]
 async fn a_repeated_request_counts_once_by_its_ids_or_its_key() {

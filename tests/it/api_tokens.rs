@@ -127,8 +127,19 @@ async fn a_token_is_replaced_without_downtime() {
     std::fs::write(guarded.file(Scope::Read), format!("{new}\n")).expect("written");
     reload().await;
     assert!(!is_valid(&old).await && is_valid(new).await);
-    std::fs::write(guarded.file(Scope::Read), "two words\n").expect("written");
-    let refused = guarded.api.with_token(&token_of(Scope::Admin)).post("/v1/reload", &json!({})).await;
-    refused.expect_problem(422, "http.tokens[2].file");
-    assert!(is_valid(new).await, "the tokens before stay in effect");
+    let refuses = async |why: &str| {
+        let refused = guarded.api.with_token(&token_of(Scope::Admin)).post("/v1/reload", &json!({})).await;
+        refused.expect_problem(422, "http.tokens[2].file");
+        refused.expect_problem(422, why);
+        assert!(is_valid(new).await, "the tokens before stay in effect");
+    };
+    let three = "one-0123456789abcdef\ntwo-0123456789abcdef\nthree-0123456789abcdef\n";
+    for (broken, why) in
+        [("two words\n", "is not a token"), ("", "is not a token"), ("\n\n", "is not a token"), (three, "has 3 lines")]
+    {
+        std::fs::write(guarded.file(Scope::Read), broken).expect("written");
+        refuses(why).await;
+    }
+    std::fs::remove_file(guarded.file(Scope::Read)).expect("it is there");
+    refuses("read http.tokens[2].file").await;
 }

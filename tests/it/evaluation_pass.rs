@@ -307,7 +307,7 @@ async fn a_forecast_is_told_once_for_each_limit() {
     assert_eq!(of_alice, [forecast(3_000), forecast(3_500)]);
 }
 
-/// A pass that is cut off anywhere, at a daemon that was killed, and done again by another one tells each customer once.
+/// A pass that is cut off anywhere, and done again by another daemon, tells each customer once.
 #[tokio::test]
 async fn passes_that_are_cut_off_tell_nothing_twice() {
     let subjects: Vec<(String, u64)> = (0..12).map(|number| (format!("s{number:02}"), 2_400)).collect();

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod api_actions;
 mod api_authorize;
 mod api_check;
 mod api_connections;

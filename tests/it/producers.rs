@@ -10,8 +10,6 @@ use quotabell::types::{PartitionNumber, Separator};
 struct Row {
     subject: String,
     separator: Separator,
-    /// What a producer passes to the function: the subject, or its first part if there is a separator.
-    passed: String,
     checksum: u32,
     of_4: u32,
     of_8: u32,
@@ -22,23 +20,32 @@ struct Language {
     fence: &'static str,
     interpreter: &'static str,
     file: &'static str,
-    /// The text before and after the function: it prints the stream of each argument.
+    /// The text before and after the function: it prints the stream of each pair of arguments, a subject
+    /// and a separator.
     around: [&'static str; 2],
 }
 
 const LANGUAGES: [Language; 7] = [
-    Language { fence: "sh", interpreter: "sh", file: "f.sh", around: ["", "\nfor s; do stream \"$s\"; done\n"] },
+    Language {
+        fence: "sh",
+        interpreter: "sh",
+        file: "f.sh",
+        around: ["", "\nwhile [ $# -gt 0 ]; do stream \"$1\" \"$2\"; shift 2; done\n"],
+    },
     Language {
         fence: "python",
         interpreter: "python3",
         file: "f.py",
-        around: ["", "\nimport sys\nfor s in sys.argv[1:]: print(stream(s))\n"],
+        around: ["", "\nimport sys\nfor pair in zip(sys.argv[1::2], sys.argv[2::2]): print(stream(*pair))\n"],
     },
     Language {
         fence: "js",
         interpreter: "node",
         file: "f.mjs",
-        around: ["", "\nfor (const s of process.argv.slice(2)) console.log(stream(s));\n"],
+        around: [
+            "",
+            "\nfor (let a = process.argv.slice(2); a.length; a = a.slice(2)) console.log(stream(a[0], a[1]));\n",
+        ],
     },
     Language {
         fence: "java",
@@ -46,23 +53,31 @@ const LANGUAGES: [Language; 7] = [
         file: "F.java",
         around: [
             "class F {\n",
-            "\npublic static void main(String[] a) { for (var s : a) System.out.println(stream(s)); }\n}\n",
+            "\npublic static void main(String[] a) { for (int i = 0; i < a.length; i += 2) System.out.println(stream(a[i], a[i + 1])); }\n}\n",
         ],
     },
     Language {
         fence: "php",
         interpreter: "php",
         file: "f.php",
-        around: ["<?php\n", "\nforeach (array_slice($argv, 1) as $s) { echo stream($s), \"\\n\"; }\n"],
+        around: [
+            "<?php\n",
+            "\nforeach (array_chunk(array_slice($argv, 1), 2) as $pair) { echo stream(...$pair), \"\\n\"; }\n",
+        ],
     },
-    Language { fence: "ruby", interpreter: "ruby", file: "f.rb", around: ["", "\nARGV.each { |s| puts stream(s) }\n"] },
+    Language {
+        fence: "ruby",
+        interpreter: "ruby",
+        file: "f.rb",
+        around: ["", "\nARGV.each_slice(2) { |pair| puts stream(*pair) }\n"],
+    },
     Language {
         fence: "go",
         interpreter: "go",
         file: "f.go",
         around: [
-            "package main\nimport (\"fmt\"; \"hash/crc32\"; \"os\")\n",
-            "\nfunc main() { for _, s := range os.Args[1:] { fmt.Println(stream(s)) } }\n",
+            "package main\nimport (\"fmt\"; \"hash/crc32\"; \"os\"; \"strings\")\n",
+            "\nfunc main() { for a := os.Args[1:]; len(a) > 0; a = a[2:] { fmt.Println(stream(a[0], a[1])) } }\n",
         ],
     },
 ];
@@ -79,19 +94,19 @@ fn table(section: &str) -> Vec<Row> {
     rows.map(|line| row(line).unwrap_or_else(|| panic!("no row of the table: {line}"))).collect()
 }
 
-/// The row of `subject`, or of "`subject` with the separator `/`: that of `part`".
+/// The row of `subject`, or of "`subject` with the separator `/`".
 fn row(line: &str) -> Option<Row> {
     let cells: Vec<&str> = line.split('|').map(str::trim).collect();
     let [_, subject, checksum, of_4, of_8, _] = cells[..] else { return None };
     let number = |text: &str| text.parse::<u32>().ok();
     let code: Vec<&str> = subject.split('`').collect();
-    let (subject, separator, passed) = match code[..] {
-        ["", subject, ""] => (subject, "", subject),
-        ["", subject, " with the separator ", separator, ": that of ", passed, ""] => (subject, separator, passed),
+    let (subject, separator) = match code[..] {
+        ["", subject, ""] => (subject, ""),
+        ["", subject, " with the separator ", separator, ""] => (subject, separator),
         _ => return None,
     };
-    let (subject, separator, passed) = (subject.to_owned(), separator.parse().ok()?, passed.to_owned());
-    Some(Row { subject, separator, passed, checksum: number(checksum)?, of_4: number(of_4)?, of_8: number(of_8)? })
+    let (subject, separator) = (subject.to_owned(), separator.parse().ok()?);
+    Some(Row { subject, separator, checksum: number(checksum)?, of_4: number(of_4)?, of_8: number(of_8)? })
 }
 
 /// Authors of producers compare their code with this table.
@@ -99,9 +114,8 @@ fn row(line: &str) -> Option<Row> {
 fn the_documented_partitions_are_those_of_the_daemon() {
     let rows = table(&section());
     assert!(rows.len() >= 5, "the table is found");
-    assert!(rows.iter().any(|row| row.subject != row.passed), "the table has a path");
-    for Row { subject, separator, passed, checksum, of_4, of_8 } in rows {
-        assert_eq!(separator.root(subject.as_bytes()), passed.as_bytes());
+    assert!(rows.iter().any(|row| row.separator != Separator::NONE), "the table has a path");
+    for Row { subject, separator, checksum, of_4, of_8 } in rows {
         for (count, of) in [(4, of_4), (8, of_8), (256, checksum % 256), (251, checksum % 251)] {
             let partition = PartitionNumber::of_subject(subject.as_bytes(), separator, count);
             assert_eq!(partition.get(), of, "{subject} of {count}");
@@ -126,7 +140,9 @@ fn the_documented_functions_choose_the_partition() {
         let mut command = Command::new(interpreter);
         command.args((interpreter == "go").then_some("run")).arg(&path);
         // Java decodes its arguments by the locale.
-        command.env("LC_ALL", "C.UTF-8").args(rows.iter().map(|row| &row.passed));
+        command
+            .env("LC_ALL", "C.UTF-8")
+            .args(rows.iter().flat_map(|row| [row.subject.clone(), row.separator.to_string()]));
         let Ok(output) = command.output() else { continue };
         let printed = String::from_utf8(output.stdout).expect("text");
         let expected: String = rows.iter().map(|row| format!("usage:{}\n", row.of_8)).collect();

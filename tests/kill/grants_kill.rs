@@ -172,7 +172,7 @@ async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
 fn plans(grant_notice: Option<Duration>) -> Plans {
     let limits = [(Metric::default(), "0/total".parse().expect("a limit"))].into();
     let (thresholds, refuse_at, rate) = (Vec::new(), Default::default(), Default::default());
-    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice, rate };
+    let plan = PlanConfig { limits, thresholds, refuse_at, grant_notice, forecast: None, spike: None, rate };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
     plans.by_level(slash(), &["free", "free", "free"].map(str::to_owned)).expect("there")
 }

@@ -1,4 +1,4 @@
-"""Three completions of LiteLLM for `alice`, whose answers need no model: `litellm_calls.py FOLDER` of the callback.
+"""Three completions of LiteLLM for `acme/alice`, whose answers need no model: `litellm_calls.py FOLDER` of the callback.
 
 Prints the tokens that LiteLLM tells its callers, as JSON.
 """
@@ -19,7 +19,7 @@ async def main():
     question = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hello there"}]}
     told = {"tokens.in": 0, "tokens.out": 0}
     for number in range(3):
-        options = {"mock_response": f"It is fine day {number}", "user": "alice", "stream": number == 2}
+        options = {"mock_response": f"It is fine day {number}", "user": "acme/alice", "stream": number == 2}
         answer = await litellm.acompletion(**question, **options)
         if number == 2:
             answer = litellm.stream_chunk_builder([chunk async for chunk in answer], messages=question["messages"])

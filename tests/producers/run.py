@@ -48,13 +48,16 @@ def expect(what, sent, counted):
 class Run:
     """One producer with programs of its own, which are stopped at the end."""
 
+    # Settings of the daemon, TOML.
+    SETTINGS = ""
+
     def __init__(self, binary, folder, stack):
         self.folder, self.stack, self.sent = folder, stack, {}
         folder.mkdir()
         # Keeps the events when it is killed.
         self.redis_options = ["--appendonly", "yes", "--appendfsync", "always"]
         self.redis = self.start(redis(folder, *self.redis_options))
-        self.daemon = self.start(Daemon(binary, folder, self.redis.port))
+        self.daemon = self.start(Daemon(binary, folder, self.redis.port, self.SETTINGS))
 
     def start(self, program):
         self.stack.callback(program.stop)
@@ -195,11 +198,14 @@ class AccessLog(Run):
 
 
 class LiteLlm(Run):
+    SETTINGS = '[stream]\npartitions = 4\n[subjects]\nseparator = "/"\n'
+
     def play(self):
         command = [sys.executable, str(Path(__file__).with_name("litellm_calls.py")), str(FILES)]
         # Without asking a server for the prices of models.
         environment = os.environ | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
         environment |= {"QUOTABELL_REDIS_URL": f"redis://127.0.0.1:{self.redis.port}"}
+        environment |= {"QUOTABELL_PARTITIONS": "4", "QUOTABELL_SEPARATOR": "/"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.redis.kill()
         with (self.folder / "litellm.log").open("wb") as log:
@@ -207,10 +213,10 @@ class LiteLlm(Run):
         try:
             told = json.loads(calls.stdout.readline())
             self.restart_redis()
-            self.sent = {("alice", metric): units for metric, units in told.items()}
+            self.sent = {("acme/alice", metric): units for metric, units in told.items()}
             self.expect_counted("tokens")
             # Two for each completion that somebody pays for.
-            information = self.redis_cli("xinfo", "stream", "usage").splitlines()
+            information = self.redis_cli("xinfo", "stream", "usage:2").splitlines()
             expect("events", "6", information[information.index("entries-added") + 1])
         finally:
             calls.stdin.close()

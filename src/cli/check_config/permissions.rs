@@ -43,6 +43,7 @@ const HISTORY_PROGRESS: &str = "TYPE KEY, HGET KEY x, HGETALL KEY, HSET KEY x x,
 const METRICS: &str = "SMEMBERS KEY, SADD KEY x, EXPIRE KEY 1";
 const FLAG: &str = "TYPE KEY, GET KEY, SET KEY x, EXISTS KEY, UNLINK KEY";
 const OUTBOX: &str = "XLEN KEY, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x, XDEL KEY 0-0";
+const ACTIONS: &str = "XDEL KEY 0-0, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x";
 const REFUSED: &str = "XDEL KEY 0-0, XRANGE KEY - +, XADD KEY * x x";
 const EVENT_IDS: &str = "LRANGE KEY 0 -1, TYPE KEY, RPUSH KEY x, EXPIRE KEY 1, UNLINK KEY";
 const SCHEDULE: &str = "ZADD KEY 0 x, ZREM KEY x, ZSCORE KEY x, ZCARD KEY, ZCOUNT KEY 0 0, ZRANGE KEY 0 0, \
@@ -187,6 +188,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), threshold, units: 1 }), FLAG),
         (keys.outbox(), OUTBOX),
         (keys.refused(), REFUSED),
+        (keys.actions(), ACTIONS),
         (keys.event_ids(0), EVENT_IDS),
         (keys.destinations(), SCHEDULE),
         (keys.destinations_unhealthy(), SCHEDULE),

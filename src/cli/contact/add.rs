@@ -88,6 +88,7 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     let added = contacts::add(partition, &args.subject, &contact, args.id.as_ref(), contacts_max).await;
     let added = added.map_err(|error| not_changed(&redis, &args.subject, error))?;
     let ContactAddition { id, address, outcome, keeps_secret } = added;
+    redis.record("addContact", Some(&args.subject), id.as_str(), 1).await;
     let webhook_secrets = GeneratedSecret::of(&contact).into_iter().filter(|_| !keeps_secret).collect();
     for warning in contact_checks::warnings(std::slice::from_ref(&contact), &config) {
         say(format_args!("warning: {warning}"));

@@ -61,6 +61,10 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
         }
     }
     let Counts { asked, done } = run.finish().await?;
+    if done > 0 {
+        let target = if let [id] = &ids[..] { id.to_string() } else { String::new() };
+        redis.record(&format!("{}Delivery", action.as_str()), None, &target, done).await;
+    }
     match asked - done {
         // With a filter, a delivery may have changed meanwhile; that is no failure.
         _ if dry_run || ids.is_empty() => Ok(()),

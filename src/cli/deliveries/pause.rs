@@ -36,12 +36,16 @@ pub async fn run(args: DeliveriesPauseArgs, context: &CliContext) -> anyhow::Res
     let reason = checked_reason(args.reason).map_err(|error| hint::usage(error, "shorten the reason"))?;
     let redis = connect::redis(&context.config()?).await?;
     let paused = sending::pause(&redis.partitions, reason.as_deref()).await;
-    print(&redis.explained("pause deliveries", paused)?, &args.format)
+    let paused = redis.explained("pause deliveries", paused)?;
+    redis.record("pauseDeliveries", None, "", 1).await;
+    print(&paused, &args.format)
 }
 
 pub async fn run_resume(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
-    print(&redis.explained("resume deliveries", sending::resume(&redis.partitions).await)?, format)
+    let resumed = redis.explained("resume deliveries", sending::resume(&redis.partitions).await)?;
+    redis.record("resumeDeliveries", None, "", 1).await;
+    print(&resumed, format)
 }
 
 fn print(state: &SendingState, format: &FormatArgs) -> anyhow::Result<()> {

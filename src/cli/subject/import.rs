@@ -129,6 +129,9 @@ pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Resul
     let read = import.read_all(input, args.written_as).await;
     // Whatever stopped the reading: lines that were good until then are imported, and their secrets printed.
     let written = import.write_waiting().await;
+    if let (Some(redis), imported @ 1..) = (&import.redis, import.summary.imported) {
+        redis.record("importSubjects", None, "", usize::try_from(imported).unwrap_or(usize::MAX)).await;
+    }
     import.finish(read.and(written), &args.file)
 }
 

@@ -83,6 +83,8 @@ async fn set(
     let metric = metric.as_ref();
     let written = set_mute(redis.client(), redis.keys(), subject, metric, mute.as_ref()).await;
     let was_muted = redis.explained(format_args!("write subject {subject}"), written)?;
+    let action = if mute.is_some() { "muteSubject" } else { "unmuteSubject" };
+    redis.record(action, Some(subject), metric.map_or("", Metric::as_str), 1).await;
     let shown = mute.clone();
     output::print(format, &MutedSubject { subject, metric, mute: shown }, |_| {
         let any_more = if was_muted { " any more" } else { "" };

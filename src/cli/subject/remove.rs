@@ -50,7 +50,12 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
     let removed: Vec<u64> = redis.pipe("remove subjects", &pipeline).await?;
     let mut absent = Vec::new();
     for (subject, removed) in args.subjects.iter().zip(removed) {
-        if removed == 0 { absent.push(subject.as_str()) } else { say(format_args!("removed {subject}")) }
+        if removed == 0 {
+            absent.push(subject.as_str());
+        } else {
+            say(format_args!("removed {subject}"));
+            redis.record("removeSubject", Some(subject), "", 1).await;
+        }
     }
     if absent.is_empty() {
         return Ok(());
@@ -77,6 +82,8 @@ async fn erase(
         let erased = erasure::erase_branch(&redis.partitions, plans, event_age_max, subject, &below).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
         say(format_args!("removed {subject}: {}", summary(&erased.removed)?));
+        // Without the subject's name.
+        redis.record("eraseSubject", None, "", below.len() + 1).await;
     }
     Ok(())
 }

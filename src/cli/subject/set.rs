@@ -123,6 +123,7 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     let merged = subject_change::write(partition, config.subjects.contacts_max, &change).await;
     let merged = merged.map_err(|error| not_changed(&redis, &change.subject, error))?;
     let MergedChange { fields, generated, report } = merged;
+    redis.record("setSubject", Some(&change.subject), "", 1).await;
     for note in report_lines(&report) {
         say(note);
     }
