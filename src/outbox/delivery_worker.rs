@@ -86,7 +86,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Like [`Self::work`], once an earlier attempt there has ended. Releases the lease if that takes too long or fails.
+    /// Like [`Self::work`], once an earlier attempt there has ended. Releases the lease if that is late or fails.
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,

@@ -9,7 +9,8 @@
 --   together have fewer than 200:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
 --   source delivery ('' for an entry), type of the notification ('alert', 'grant_expires', 'usage_notice'), its id,
---   the notification as JSON (of a delivery, what is stored there is used instead: an erasure may have taken names out of it), subject,
+--   the notification as JSON (of a delivery, what is stored there is used instead: an erasure may have taken names
+--   out of it), subject,
 --   when it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel ('email',
 --   'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery of channel
 --   'none'.
