@@ -17,6 +17,7 @@ pub mod console;
 pub mod contacts;
 pub mod demo;
 pub mod erasure;
+pub mod evaluation;
 pub mod events;
 pub mod forecast;
 pub mod ledger;

@@ -1,13 +1,23 @@
 //! Measures the forecasts on public series: `make bench-forecast`. Prints how often an alert in advance is right and
 //! how early it is, beside the two rules that need no profile. `docs/forecast.md` explains the columns.
+//! `cargo bench --bench forecast -- hourly` measures the hourly pass.
 
 mod evaluation;
+mod hourly;
+#[path = "../../tests/support/redis_server.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+mod redis_server;
+#[path = "../../tests/support/redis_server_client.rs"]
+mod redis_server_client;
 #[allow(dead_code, reason = "the test names the series")]
 mod series;
 
 use evaluation::{Figures, Rule, evaluate};
 
 fn main() {
+    if std::env::args().any(|argument| argument == "hourly") {
+        return hourly::run();
+    }
     println!(
         "{:<8} {:<15} {:>5}  Brier  precision  recall  2 h ahead  lead h  false in 30 days  time error h",
         "source", "rule", "cases"

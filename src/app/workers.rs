@@ -11,6 +11,7 @@ use super::parts::Parts;
 use super::tasks::Tasks;
 use crate::channels::Caps;
 use crate::contacts::resolver::ContactResolver;
+use crate::evaluation::{HourlyLoop, StoredNoticeJudge};
 use crate::events::worker::EventWorkerParts;
 use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
@@ -64,6 +65,8 @@ impl Workers<'_> {
         let consents: Arc<dyn ConsentRequests> = parts.verification.clone();
         let (channels, retry) = (Arc::clone(&parts.channels), parts.config.retry.clone());
         let notifier = ChannelNotifier::new(channels, caps, retry, Arc::clone(&consents), parts.plans.clone());
+        let judge = StoredNoticeJudge { partitions: parts.partitions.clone(), plans: parts.plans.clone() };
+        let notifier = notifier.with_judge(Arc::new(judge));
         let outbox = SharedByOutboxes {
             contacts: Arc::new(parts.config.contact_resolver()),
             consents,
@@ -75,6 +78,15 @@ impl Workers<'_> {
             let new_alerts = Arc::new(Notify::new());
             let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
             self.spawn_counting(tasks, &partition.keys, lease, changes, &new_alerts)?;
+            let partition_of_pass = Partition {
+                // A separate client, so that a pass delays nothing else.
+                client: Arc::new(parts.endpoint.client(partition.keys.stream())?),
+                keys: partition.keys.clone(),
+            };
+            let (plans, daemon) = (parts.plans.clone(), name.as_str().to_owned());
+            let new_notices = Arc::clone(&new_alerts);
+            let passes = HourlyLoop { partition: partition_of_pass, plans, daemon, new_notices };
+            tasks.spawn("hourly", passes.run(stop.clone()));
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));

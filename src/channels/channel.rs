@@ -8,7 +8,7 @@ use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
     Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Locale, Outcome, OutcomeClass, Secret,
-    Subject, TraceParent, UnixMs,
+    Subject, TraceParent, UnixMs, UsageNotice,
 };
 
 /// A boxed future, so that channels of different types have the same signature.
@@ -171,6 +171,8 @@ pub enum Content<'a> {
     Alert(&'a Alert, AlertPurpose),
     /// Units of a grant expire soon, and why it is sent.
     GrantExpires(&'a GrantNotice, AlertPurpose),
+    /// A limit will be reached, or usage is far above the usual, and why it is sent.
+    Usage(&'a UsageNotice, AlertPurpose),
     /// The question whether alerts are wanted.
     Verification(ConsentQuestion<'a>),
     /// Another contact of the subject is disabled.
@@ -204,6 +206,7 @@ impl Content<'_> {
         match self {
             Self::Alert(alert, _) => alert.id.as_str(),
             Self::GrantExpires(notice, _) => &notice.id,
+            Self::Usage(notice, _) => &notice.id,
             Self::Verification(question) => question.id,
             Self::ContactDisabled(notice) => &notice.id,
             Self::Digest(digest) => &digest.id,

@@ -23,6 +23,7 @@ pub mod sample;
 mod server_stream;
 mod templating;
 mod tls;
+mod usage_text;
 pub mod webhook;
 
 pub use caps::{Cap, CapDecision, Caps};

@@ -1,4 +1,5 @@
-//! The texts of notices: units that expire, a disabled contact, and the operator's daily digest. Pure.
+//! The texts of notices: units that expire, usage that no threshold reports, a disabled contact, and the operator's
+//! daily digest. Pure.
 
 use std::sync::LazyLock;
 
@@ -9,6 +10,7 @@ use super::grant_text;
 use super::labels::Labels;
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
+use super::usage_text;
 use crate::contacts::Contact;
 use crate::types::text::printable;
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
@@ -27,6 +29,8 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templating::environment(&[
         ("grant_expires_subject", include_str!("../../templates/grant_expires_subject.txt")),
         ("grant_expires", include_str!("../../templates/grant_expires.txt")),
+        ("usage_notice_subject", include_str!("../../templates/usage_notice_subject.txt")),
+        ("usage_notice", include_str!("../../templates/usage_notice.txt")),
         ("disabled_subject", include_str!("../../templates/disabled_subject.txt")),
         ("disabled", include_str!("../../templates/disabled.txt")),
         ("digest_subject", include_str!("../../templates/digest_subject.txt")),
@@ -40,6 +44,7 @@ pub(super) fn render(content: Content<'_>, labels: &Labels, now: UnixMs) -> Noti
         Content::GrantExpires(notice, purpose) => {
             ("grant_expires", grant_text::variables(notice, labels, purpose, now))
         }
+        Content::Usage(notice, purpose) => ("usage_notice", usage_text::variables(notice, labels, purpose)),
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
         Content::Alert(..) | Content::Verification(_) => unreachable!("it is no notice"),

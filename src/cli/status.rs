@@ -6,7 +6,7 @@ use super::connect;
 use super::context::CliContext;
 use crate::terminal::hint::NeedsAttention;
 use crate::terminal::output::{self, FormatArgs, Output, Table};
-use crate::types::text::{digits_grouped, printable};
+use crate::types::text::{grouped, printable};
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::overview::{NearOverviewView, OverviewError, OverviewView, SendingOverviewView};
@@ -59,12 +59,12 @@ fn print(overview: &OverviewView, output: &mut Output) -> anyhow::Result<()> {
 
 fn near_line(NearOverviewView { above_80, reached, is_complete, .. }: &NearOverviewView) -> String {
     let at_least = if *is_complete { "" } else { "at least " };
-    let [reached, above] = [*reached, *above_80].map(|subjects| digits_grouped(subjects as u64));
+    let [reached, above] = [*reached, *above_80].map(|subjects| grouped(subjects as u64, ","));
     format!("{at_least}{reached} subjects at 100% or above, {at_least}{above} from 80%")
 }
 
 fn sending_line(SendingOverviewView { pending, dead, .. }: &SendingOverviewView) -> String {
-    format!("{} pending, {} dead", digits_grouped(*pending), digits_grouped(*dead))
+    format!("{} pending, {} dead", grouped(*pending, ","), grouped(*dead, ","))
 }
 
 const HEADING: [&str; 5] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "NOTIFIED"];

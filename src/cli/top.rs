@@ -8,6 +8,7 @@ use crate::ledger::batch::MetricPeriod;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
 use crate::types::{Metric, MetricFormat, Period, Subject, Window};
+use crate::views::forecast::ForecastView;
 use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
 
 #[derive(Debug, Args)]
@@ -71,7 +72,7 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     })
 }
 
-const HEADING: [&str; 5] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT"];
+const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT", "FORECAST"];
 
 fn row(ranked: &RankedSubjectView, format: &MetricFormat) -> Vec<String> {
     let percent = ranked.used_percent.map(|percent| format!("{percent:.1}%"));
@@ -81,5 +82,6 @@ fn row(ranked: &RankedSubjectView, format: &MetricFormat) -> Vec<String> {
         format.amount(ranked.used),
         or_dash(ranked.limit.map(|limit| format.amount(limit))),
         or_dash(percent),
+        or_dash(ranked.forecast.as_ref().map(ForecastView::summary)),
     ]
 }

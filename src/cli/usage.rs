@@ -101,6 +101,11 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
     let windows = || usage.metrics.iter().flat_map(|metric| metric.windows.iter().map(move |window| (metric, window)));
     let rows: Vec<Vec<String>> = windows().map(|(metric, window)| row(metric, window, now)).collect();
     output.rows(&mut Table::new(&HEADING).may_shrink(&["METRIC"]), &rows)?;
+    for (metric, window) in windows() {
+        let sentence = window.forecast.as_ref().zip(window.limit);
+        let sentence = sentence.and_then(|(forecast, limit)| forecast.sentence(&usage.subject, &metric.metric, limit));
+        sentence.map_or(Ok(()), |sentence| output.line(&sentence))?;
+    }
     if windows().any(|(_, window)| window.used.is_none()) {
         say("note: counts that are no longer kept are shown as -: what was used is unknown");
     }

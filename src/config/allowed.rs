@@ -77,6 +77,14 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["metrics", "*", "name"], "1 to 128 visible characters on one line, without spaces at the ends"),
     (&["metrics", "*", "unit"], r#"1 to 16 visible characters without spaces at the ends, such as "USD" or "GB""#),
     (&["metrics", "*", "scale"], "a whole number of decimals, 0 to 15"),
+    (
+        &["plans", "*", "forecast"],
+        "windows of day, week and month, and a probability, such as { windows = [\"day\"], probability = 0.9 }",
+    ),
+    (&["plans", "*", "forecast", "windows"], "a list of day, week and month"),
+    (&["plans", "*", "forecast", "windows", "*"], "day, week or month"),
+    (&["plans", "*", "forecast", "probability"], "a number from 0.5 to 0.99"),
+    (&["plans", "*", "spike"], "a number from 1.5 to 100"),
     (&["plans", "*", "refuse_at"], r#"a whole percentage, 100 to 1000, or "never""#),
     (
         &["plans", "*", "rate"],

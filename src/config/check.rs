@@ -238,6 +238,10 @@ fn plans(config: &Config, violations: &mut Violations) {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];
             violations.require(seen.insert(*threshold), &path, ThresholdsError::Doubled(*threshold));
         }
+        for (index, window) in plan.forecast.iter().flat_map(|forecast| forecast.windows.iter().enumerate()) {
+            let path = ["plans", name, "forecast", "windows", &format!("[{index}]")];
+            violations.require(window.has_forecast(), &path, format_args!("{window} has no forecasts"));
+        }
         if let Err(unlimitable) = plan.rate.limiters() {
             violations.require(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable);
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::assets::CSS_NAME;
 use super::href::query_value;
 use super::session::{ConsoleSession, Visitor};
-use crate::types::text::{digits_grouped, printable};
+use crate::types::text::{grouped, printable};
 
 macro_rules! templates {
     ($($name:literal)+) => { [$(($name, include_str!(concat!("../../templates/console/", $name)))),+] };
@@ -27,7 +27,7 @@ const SOURCES: [(&str, &str); 16] = templates!(
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = Environment::new();
     templates.set_undefined_behavior(UndefinedBehavior::Strict);
-    templates.add_filter("thousands", |number: u64| digits_grouped(number));
+    templates.add_filter("thousands", |number: u64| grouped(number, ","));
     templates.add_filter("query", |text: &str| query_value(text));
     templates.add_filter("printable", |text: &str| printable(text));
     for (name, source) in SOURCES {

@@ -18,6 +18,7 @@ use crate::ledger::children;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::ledger::grants_due;
 use crate::ledger::query;
+use crate::ledger::usage_notices;
 use crate::outbox::alert_log::forget_in_log;
 use crate::outbox::forget::{ForgottenDeliveries, forget_deliveries, forget_failures, forget_outbox_entries};
 use crate::outbox::forget_in_alerts::forget_in_alerts;
@@ -55,6 +56,8 @@ pub struct ErasedCounts {
     pub flags: u64,
     /// Metrics with a history.
     pub history: u64,
+    /// Profiles of usual usage, one per metric.
+    pub profiles: u64,
     /// Refused events.
     pub refused: u64,
     /// Entries of the log of actions.
@@ -146,6 +149,8 @@ async fn erase_counts(
         removed.alerts += records;
         removed.flags += flags;
         removed.limiters += forget::limiters(partition, one, &metrics).await?;
+        removed.flags += usage_notices::forget(partition, one, &used).await?;
+        removed.profiles += forget::profiles(partition, one, &metrics).await?;
         removed.grants += grants_due::forget(partition, one).await?;
     }
     Ok(())

@@ -434,6 +434,8 @@ mod tests {
             thresholds: thresholds.to_vec(),
             refuse_at: RefuseAt::default(),
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: RateConfig::default(),
             ..PlanConfig::default()
         };

@@ -29,12 +29,13 @@ pub struct PastDays {
     pub reached: u32,
 }
 
-/// Whether a limit will be reached before the day ends.
+/// Whether a limit will be reached before its period ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DayForecast {
     /// Probability, from 0 to 1.
     pub probability: f64,
-    /// The hour of the day at which the limit will be reached; `None` if the expected usage does not reach it.
+    /// The hour, counted from the beginning of today, at which the limit will be reached; `None` if the expected usage
+    /// does not reach it.
     pub expected: Option<f64>,
     /// In nine of ten cases it is reached later than this.
     pub earliest: Option<f64>,
@@ -63,11 +64,9 @@ impl UsageProfile {
             let (reached, not_reached) = (f64::from(reached) + 0.5, f64::from(days.saturating_sub(reached)) + 0.5);
             distance += PAST_FACTOR / SLOPE * (reached / not_reached).ln();
         }
-        let probability = 1.0 / (1.0 + (-SLOPE * distance).clamp(-50.0, 50.0).exp());
-        // Nine of ten cases are below this multiple.
-        let factor = (9.0_f64.ln() / SLOPE * spread).exp();
+        let factor = spread_factor(spread);
         DayForecast {
-            probability,
+            probability: probability_of(distance),
             expected: walk.when(needed, to_come),
             earliest: walk.when(needed, (to_come + small) * factor - small),
             latest: walk.when(needed, (to_come + small) / factor - small),
@@ -81,20 +80,31 @@ impl UsageProfile {
     }
 }
 
+/// The probability of a limit that is this number of spreads below what is expected.
+pub(super) fn probability_of(distance: f64) -> f64 {
+    1.0 / (1.0 + (-SLOPE * distance).clamp(-50.0, 50.0).exp())
+}
+
+/// Nine of ten cases are below this multiple of what is expected.
+pub(super) fn spread_factor(spread: f64) -> f64 {
+    (9.0_f64.ln() / SLOPE * spread).exp()
+}
+
 /// The usual day around an hour of it.
-struct ShareWalk {
+pub(super) struct ShareWalk {
     shares: HourShares,
     /// Full hours that are over.
     hour: usize,
     /// The part of the next hour that is over.
     part: f64,
-    /// The share of the day that is over, and the one to come.
-    over: f64,
-    left: f64,
+    /// The share of the day that is over.
+    pub(super) over: f64,
+    /// The share of the day to come.
+    pub(super) left: f64,
 }
 
 impl ShareWalk {
-    fn new(shares: HourShares, hour: f64) -> Self {
+    pub(super) fn new(shares: HourShares, hour: f64) -> Self {
         let full = (hour.max(0.0) as usize).min(HOURS);
         let part = if full < HOURS { (hour - full as f64).max(0.0) } else { 0.0 };
         let of_hour = shares.get(full).copied().unwrap_or(0.0);
@@ -104,7 +114,7 @@ impl ShareWalk {
     }
 
     /// The hour at which `needed` units are used, if `to_come` units come as usual until midnight.
-    fn when(&self, needed: f64, to_come: f64) -> Option<f64> {
+    pub(super) fn when(&self, needed: f64, to_come: f64) -> Option<f64> {
         if to_come < needed || self.left <= 0.0 {
             return None;
         }

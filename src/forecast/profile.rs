@@ -6,7 +6,7 @@ use chrono::Weekday;
 pub const HOURS: usize = 24;
 
 /// Length of the stored form, bytes.
-pub const STORED_BYTES: usize = 173;
+pub const STORED_BYTES: usize = 182;
 /// The first byte of the stored form.
 const VERSION: u8 = 1;
 
@@ -58,7 +58,11 @@ pub struct UsageProfile {
     /// Number of days that the profile was learned from.
     days: u16,
     /// The hours of the day that runs.
-    pub today: DayHours,
+    pub(super) today: DayHours,
+    /// The units of that day, when its counter was read last.
+    pub(super) counted: u64,
+    /// Whether a part of that day was not observed, so that it teaches nothing.
+    pub(super) is_partial: bool,
 }
 
 /// The units of the hours of a day, with 8 significant bits each.
@@ -95,6 +99,8 @@ impl UsageProfile {
             miss: MISS_FIRST,
             days: 0,
             today: DayHours::default(),
+            counted: 0,
+            is_partial: true,
         }
     }
 
@@ -222,6 +228,8 @@ impl UsageProfile {
         stored.extend(self.seen);
         stored.extend([self.miss, self.days].iter().chain(&self.today.hours).flat_map(|of| of.to_le_bytes()));
         stored.extend(self.today.day.to_le_bytes());
+        stored.extend(self.counted.to_le_bytes());
+        stored.push(u8::from(self.is_partial));
         stored
     }
 
@@ -238,12 +246,17 @@ impl UsageProfile {
         let (second, rest) = numbers(rest)?;
         let (seen, rest) = rest.split_first_chunk::<2>()?;
         let ([miss, days], rest) = numbers(rest)?;
-        let (hours, day) = numbers(rest)?;
+        let (hours, rest) = numbers(rest)?;
+        let (day, rest) = rest.split_first_chunk()?;
+        let (counted, rest) = rest.split_first_chunk()?;
+        let [is_partial] = rest else { return None };
         let level = f32::from_le_bytes(*level);
-        let today = DayHours { day: i32::from_le_bytes(day.try_into().ok()?), hours };
+        let today = DayHours { day: i32::from_le_bytes(*day), hours };
+        let (counted, is_partial) = (u64::from_le_bytes(*counted), *is_partial != 0);
         let is_valid =
             level.is_finite() && level >= 0.0 && today.units().iter().all(|units| units.is_finite() && *units >= 0.0);
-        is_valid.then_some(Self { level, week, shares: [first, second], seen: *seen, miss, days, today })
+        let shares = [first, second];
+        is_valid.then_some(Self { level, week, shares, seen: *seen, miss, days, today, counted, is_partial })
     }
 }
 
@@ -255,6 +268,10 @@ impl DayHours {
 
     /// Sets the units of an hour.
     pub fn set(&mut self, hour: usize, units: u64) {
+        self.set_units(hour, units as f64);
+    }
+
+    pub(super) fn set_units(&mut self, hour: usize, units: f64) {
         let bits = (units as f32).to_bits();
         self.hours[hour] = u16::try_from((bits + 0x8000) >> 16).expect("half of 32 bits");
     }
@@ -320,6 +337,7 @@ mod tests {
         let mut profile = office();
         profile.today = DayHours::new(20_785);
         profile.today.set(23, 1_234_567);
+        (profile.counted, profile.is_partial) = (1_234_567, false);
         let stored = profile.to_stored();
         assert_eq!(stored.len(), STORED_BYTES);
         assert_eq!(UsageProfile::from_stored(&stored), Some(profile));
@@ -331,7 +349,8 @@ mod tests {
         assert_eq!(UsageProfile::from_stored(&stored[..STORED_BYTES - 1]), None);
         assert_eq!(UsageProfile::from_stored(&[&stored[..], b"x"].concat()), None);
         assert_eq!(UsageProfile::from_stored(&[&[2], &stored[1..]].concat()), None);
-        let endless = [&stored[..STORED_BYTES - 6], &[0x80, 0x7f], &stored[STORED_BYTES - 4..]].concat();
+        let hours_end = STORED_BYTES - 13;
+        let endless = [&stored[..hours_end - 2], &[0x80, 0x7f], &stored[hours_end..]].concat();
         assert_eq!(UsageProfile::from_stored(&endless), None, "an hour is infinite");
         let without_level = [&stored[..1], &f32::NAN.to_le_bytes(), &stored[5..]].concat();
         assert_eq!(UsageProfile::from_stored(&without_level), None);

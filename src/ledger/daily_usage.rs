@@ -6,7 +6,7 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::query::{metrics_of, run};
-use crate::redis_client::RedisClient;
+use crate::redis_client::{Partition, RedisClient};
 use crate::types::{Day, Keys, Metric, Subject, keys};
 
 /// Approximate number of fields of a hash per call (COUNT).
@@ -57,6 +57,35 @@ pub async fn read(
     }
     usage.retain(|_, days| !days.is_empty());
     Ok(usage)
+}
+
+/// Reads the days of subjects in metrics, with one request. `counted` are days that may not be archived yet.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection.
+pub async fn read_each(
+    Partition { client, keys }: &Partition,
+    of: &[(&Subject, &Metric)],
+    counted: &[Day],
+) -> RedisResult<Vec<BTreeMap<Day, u64>>> {
+    let (mut values, mut units) = (redis::pipe(), redis::pipe());
+    for (subject, metric) in of {
+        let bucket = keys::bucket(subject.as_str());
+        values.cmd("HGET").arg(keys.history(metric, bucket)).arg(subject.as_str());
+        for day in counted {
+            units.cmd("HGET").arg(keys.usage(metric, *day, bucket)).arg(subject.as_str());
+        }
+    }
+    let values: Vec<Option<Vec<u8>>> = run(client, &values).await?;
+    let units: Vec<Option<u64>> = run(client, &units).await?;
+    let units = units.chunks(counted.len().max(1));
+    let days = values.into_iter().zip(units).map(|(value, units)| {
+        let mut days: BTreeMap<Day, u64> = value.map(|value| days_of(&value)).unwrap_or_default().into_iter().collect();
+        days.extend(counted.iter().zip(units).filter_map(|(day, units)| Some((*day, (*units)?))));
+        days
+    });
+    Ok(days.collect())
 }
 
 /// A field of a hash and its value.

@@ -114,6 +114,20 @@ pub async fn history(Partition { client, keys }: &Partition, subject: &Subject) 
     Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
 }
 
+/// Removes the subject's profiles in these metrics, and returns their number. Repeatable. Call it after [`counts`]:
+/// what was read before that is not stored any more.
+pub async fn profiles(
+    Partition { client, keys }: &Partition,
+    subject: &Subject,
+    metrics: &BTreeSet<Metric>,
+) -> RedisResult<u64> {
+    let mut pipeline = redis::pipe();
+    for metric in metrics {
+        pipeline.cmd("HDEL").arg(keys.profiles(metric, keys::bucket(subject.as_str()))).arg(subject.as_str());
+    }
+    Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
+}
+
 /// Every metric that the subject may have used recently: those of these counters, and those with a history.
 pub async fn metrics(
     Partition { client, keys }: &Partition,

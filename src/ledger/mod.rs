@@ -28,6 +28,8 @@ pub mod stored_partitions;
 pub mod thresholds;
 pub mod totals;
 pub mod trim;
+pub mod usage_notices;
+pub mod usage_profiles;
 
 pub use batch::{Batch, RefusedEvent, Row};
 pub use check::{CheckError, check};

@@ -8,7 +8,7 @@ use super::batch::MetricPeriod;
 use super::read_totals::{counter_of, no_count};
 use crate::redis_client::{Partition, RedisClient};
 use crate::types::text::glob_literal;
-use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, Threshold, keys};
+use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, StreamId, Subject, Threshold, UnixMs, keys};
 
 /// Number of records per HSCAN call (COUNT).
 const SCAN_COUNT: usize = 1000;
@@ -167,4 +167,11 @@ pub async fn lag(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
     // Before the first commit, trimmed entries count as read (as in `audit.lua`).
     let read = read.unwrap_or_else(|| number("entries-added").saturating_sub(number("length")));
     Ok(number("entries-added").saturating_sub(read))
+}
+
+/// When the last counted entry was appended, by its id; `None` if nothing was counted yet.
+pub async fn counted_until(client: &RedisClient, keys: &Keys) -> RedisResult<Option<UnixMs>> {
+    let id: Option<String> = client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg("id")).await?;
+    let id: Option<StreamId> = id.and_then(|id| id.parse().ok());
+    Ok(id.map(|id| UnixMs(i64::try_from(id.ms).unwrap_or(i64::MAX))))
 }

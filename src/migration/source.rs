@@ -43,7 +43,7 @@ enum KeyPlacement {
 /// The placement of a family; `None` for a family that this version does not know.
 fn placement_of(family: &str) -> Option<KeyPlacement> {
     Some(match family {
-        "usage" | "history" => KeyPlacement::FieldOfSubject,
+        "usage" | "history" | "profile" => KeyPlacement::FieldOfSubject,
         "raised" => KeyPlacement::FieldEndsWithSubject,
         "alert" => KeyPlacement::Flag,
         // The time since which a contact fails: without it the period before disabling would start again.

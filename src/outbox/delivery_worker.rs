@@ -86,8 +86,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Like [`Self::work`], after an earlier attempt at the same destination has ended. Releases the lease if that
-    /// attempt takes too long, or if the destination does not answer.
+    /// Like [`Self::work`], once an earlier attempt there has ended. Releases the lease if that is late or fails.
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,
@@ -116,6 +115,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         match &leased.notification {
             Ok(Notification::Alert(alert)) => self.load_quota(leased, alert.into(), read).await,
             Ok(Notification::GrantExpires(notice)) => self.load_quota(leased, notice.into(), read).await,
+            Ok(Notification::Usage(notice)) => self.load_quota(leased, notice.into(), read).await,
             Ok(Notification::Verification(request)) => {
                 let contact = self.shared.consents.contact(request).await;
                 contact.map(LoadedRecipients::One).map_err(|error| give_back(leased, &error))

@@ -43,7 +43,8 @@ pub mod lease;
 mod lease_clock;
 mod leased_recipients;
 mod new_deliveries;
-pub mod notifier;
+pub mod notice_judge;
+mod notifier;
 pub mod pause;
 mod pending_outcomes;
 pub mod recipients;
@@ -73,6 +74,7 @@ pub use fan_out::{FanOutReply, FanOutRequest, FanOutResult, FanOutSource, Source
 pub use fan_out_loop::FanOutLoop;
 pub use lease::{LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
+pub use notice_judge::NoticeJudge;
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
 pub use pause::{Pause, pause, paused_for, read_pause, resume};
 pub use recipients::Recipients;
@@ -110,6 +112,7 @@ fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
             ends.plus(expires_after_hours(alert.window) * 3_600_000)
         }
         QuotaNotification::GrantExpires(notice) => notice.expires_at.0,
+        QuotaNotification::Usage(notice) => notice.resets_at.0,
     }
 }
 

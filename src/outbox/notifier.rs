@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
+use super::notice_judge::NoticeJudge;
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
@@ -76,6 +77,7 @@ pub struct ChannelNotifier {
     retry: RetryConfig,
     consents: Arc<dyn ConsentRequests>,
     plans: Plans,
+    judge: Option<Arc<dyn NoticeJudge>>,
 }
 
 impl ChannelNotifier {
@@ -88,7 +90,26 @@ impl ChannelNotifier {
         consents: Arc<dyn ConsentRequests>,
         plans: Plans,
     ) -> Self {
-        Self { channels, caps, retry, consents, plans }
+        Self { channels, caps, retry, consents, plans, judge: None }
+    }
+
+    /// The same with a judge of notices. Without one, every notice is sent.
+    #[must_use]
+    pub fn with_judge(self, judge: Arc<dyn NoticeJudge>) -> Self {
+        Self { judge: Some(judge), ..self }
+    }
+
+    /// What to record instead of an attempt, if a notice is not true any more, or nobody knows.
+    async fn untrue(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
+        let (Notification::Usage(notice), Some(judge)) = (request.notification, &self.judge) else { return None };
+        match judge.is_true(notice, request.now).await {
+            Ok(true) => None,
+            Ok(false) => Some(Settlement::Expired),
+            Err(error) => {
+                tracing::debug!(delivery = %request.delivery, %error, "a notice could not be judged");
+                Some(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
+            }
+        }
     }
 
     /// Why the delivery can't be sent now, if so. Checked last, so that caps count only messages that are about to be
@@ -113,6 +134,8 @@ impl ChannelNotifier {
                 Content::GrantExpires(notice, AlertPurpose::Copy)
             }
             Notification::GrantExpires(notice) => Content::GrantExpires(notice, AlertPurpose::Alert),
+            Notification::Usage(notice) if contact.id.is_of_operator() => Content::Usage(notice, AlertPurpose::Copy),
+            Notification::Usage(notice) => Content::Usage(notice, AlertPurpose::Alert),
             Notification::ContactDisabled(notice) => Content::ContactDisabled(notice),
             Notification::Digest(digest) => Content::Digest(digest),
         };
@@ -180,6 +203,9 @@ impl Notifier for ChannelNotifier {
     async fn attempt(&self, request: AttemptRequest<'_>) -> Settlement {
         if let Some(unsent) = unsent(&request) {
             return unsent;
+        }
+        if let Some(untrue) = self.untrue(&request).await {
+            return untrue;
         }
         if let Some(held_back) = self.held_back(&request).await {
             return held_back;

@@ -45,7 +45,7 @@ impl Recipients {
 fn hears(filter: &ContactFilter, notification: QuotaNotification<'_>, on_multiple: MultiplePolicy) -> bool {
     let hears_higher = || match notification {
         QuotaNotification::Alert(alert) => alert.higher_thresholds.iter().any(|higher| filter.takes_threshold(*higher)),
-        QuotaNotification::GrantExpires(_) => false,
+        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => false,
     };
     filter.takes(notification) && (on_multiple == MultiplePolicy::Each || !hears_higher())
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{Limits, Metric, Percent, Separator, Threshold, UrlTemplate, duration};
 
+use super::forecast_config::{ForecastConfig, SpikeTimes};
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
 
@@ -31,6 +32,12 @@ pub struct PlanConfig {
     /// Where a customer sees its usage; alerts link to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_url: Option<UrlTemplate>,
+    /// Which limits that will be reached are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastConfig>,
+    /// The multiple of the usual from which usage is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spike: Option<SpikeTimes>,
     /// How many units of a metric a subject may use in a short time, for the check API.
     #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
     pub rate: RateConfig,

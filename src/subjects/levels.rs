@@ -57,21 +57,46 @@ impl StoredLevels {
     ///
     /// The error of Redis; also if the key of a level is not a hash.
     pub async fn read(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Self> {
-        let mut levels = vec![subject.clone()];
-        levels.extend(keys.separator().ancestors(subject));
+        Self::read_each(client, keys, &[subject]).await?.pop().expect("one for each subject")
+    }
+
+    /// The same for several subjects, with one request. Each has its own error if the key of a level is not a hash.
+    ///
+    /// # Errors
+    ///
+    /// The error of Redis or of the connection.
+    pub async fn read_each(
+        client: &RedisClient,
+        keys: &Keys,
+        subjects: &[&Subject],
+    ) -> RedisResult<Vec<RedisResult<Self>>> {
+        if subjects.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
-        for level in &levels {
-            pipeline.cmd("HGETALL").arg(keys.subject(level));
-            ask_added(&mut pipeline, keys, level);
+        let mut levels = Vec::with_capacity(subjects.len());
+        for subject in subjects {
+            let mut of_subject = vec![(*subject).clone()];
+            of_subject.extend(keys.separator().ancestors(subject));
+            for level in &of_subject {
+                pipeline.cmd("HGETALL").arg(keys.subject(level));
+                ask_added(&mut pipeline, keys, level);
+            }
+            levels.push(of_subject);
         }
         let replies: Vec<RedisResult<Value>> = client.pipe(&pipeline).await?;
         let mut replies = replies.into_iter();
         let mut level = |subject| {
-            let fields = Vec::from_redis_value(replies.next().unwrap_or(Ok(Value::Nil))?)?;
-            Ok(StoredLevel { subject, fields, added: added_from(replies.next())? })
+            let (fields, added) = (replies.next().unwrap_or(Ok(Value::Nil)), added_from(replies.next()));
+            Ok(StoredLevel { subject, fields: Vec::from_redis_value(fields?)?, added: added? })
         };
-        Ok(Self(levels.into_iter().map(&mut level).collect::<RedisResult<_>>()?))
+        let mut read = |levels: Vec<Subject>| {
+            // All replies are taken, also behind an error.
+            let levels: Vec<RedisResult<StoredLevel>> = levels.into_iter().map(&mut level).collect();
+            Ok(Self(levels.into_iter().collect::<RedisResult<_>>()?))
+        };
+        Ok(levels.into_iter().map(&mut read).collect())
     }
 
     /// The settings of the subject itself, without the levels above it.

@@ -6,6 +6,7 @@
 pub mod added_units;
 pub mod cache;
 pub mod config;
+pub mod forecast_config;
 pub mod levels;
 pub mod limiter;
 pub mod lookup;

@@ -10,6 +10,7 @@ use crate::types::{Limits, Metric, MetricFormat, Separator, Threshold, UrlTempla
 use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
+use super::forecast_config::{ForecastConfig, SpikeTimes};
 use super::rates::UnsupportedRate;
 use super::record::write_thresholds;
 use super::refuse_at::RefuseAt;
@@ -34,6 +35,10 @@ pub struct Plan {
     pub upgrade_url: Option<UrlTemplate>,
     /// Where a customer sees its usage.
     pub usage_url: Option<UrlTemplate>,
+    /// Which limits that will be reached are told. Counting ignores it.
+    pub forecast: Option<ForecastConfig>,
+    /// The multiple of the usual from which usage is told. Counting ignores it.
+    pub spike: Option<SpikeTimes>,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }
@@ -90,6 +95,8 @@ impl Plans {
             grant_notice: default.grant_notice,
             upgrade_url: default.upgrade_url.clone(),
             usage_url: default.usage_url.clone(),
+            forecast: default.forecast.clone(),
+            spike: default.spike,
         });
         let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint, formats: BTreeMap::new() };
         Ok(Self { set: Arc::new(RwLock::new(set)), separator: Separator::NONE })
@@ -212,8 +219,18 @@ fn digest(text: &str) -> String {
 impl Plan {
     /// The settings that affect counting, in a text that all versions share: its hash is stored with every commit.
     fn counting_settings(&self) -> String {
-        let Self { name, limits, thresholds, refuse_at: _, grant_notice: _, upgrade_url: _, usage_url: _, limiters: _ } =
-            self;
+        let Self {
+            name,
+            limits,
+            thresholds,
+            refuse_at: _,
+            grant_notice: _,
+            upgrade_url: _,
+            usage_url: _,
+            forecast: _,
+            spike: _,
+            limiters: _,
+        } = self;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
         format!("{name:?} {} {} ", limits.join(","), write_thresholds(thresholds))
     }
@@ -223,7 +240,7 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
     let mut thresholds = plan.thresholds.clone();
     thresholds.sort_unstable();
     let limiters = plan.rate.limiters().map_err(|rate| PlansError::Rate { plan: name.to_owned(), rate })?;
-    let PlanConfig { limits, refuse_at, grant_notice, upgrade_url, usage_url, .. } = plan.clone();
+    let PlanConfig { limits, refuse_at, grant_notice, upgrade_url, usage_url, forecast, spike, .. } = plan.clone();
     Ok(Arc::new(Plan {
         name: name.into(),
         limits,
@@ -232,6 +249,8 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
         grant_notice,
         upgrade_url,
         usage_url,
+        forecast,
+        spike,
         limiters,
     }))
 }
@@ -245,6 +264,8 @@ impl Plans {
             thresholds: Vec::new(),
             refuse_at: RefuseAt::default(),
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: Default::default(),
             ..PlanConfig::default()
         };

@@ -14,6 +14,7 @@ use crate::types::{
 use crate::zones::Zone;
 
 use super::added_units::AddedUnits;
+use super::forecast_config::{ForecastConfig, SpikeTimes};
 use super::plans::{Plan, Plans};
 use super::record::{self, FieldError, SubjectRecord};
 use super::refuse_at::RefuseAt;
@@ -252,6 +253,16 @@ impl Profile {
         self.plan.grant_notice
     }
 
+    /// Which limits that will be reached are told.
+    pub fn forecast(&self) -> Option<&ForecastConfig> {
+        self.plan.forecast.as_ref()
+    }
+
+    /// The multiple of the usual from which usage is told.
+    pub fn spike(&self) -> Option<SpikeTimes> {
+        self.plan.spike
+    }
+
     /// The plan's limiter of this metric.
     pub fn limiter(&self, metric: &Metric) -> Option<&Limiter> {
         self.plan.limiters.get(metric)
@@ -291,6 +302,8 @@ mod tests {
             thresholds: ["80", "100"].map(|text| text.parse().expect("legal")).to_vec(),
             refuse_at: RefuseAt::default(),
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: super::super::rates::RateConfig::default(),
             ..super::super::config::PlanConfig::default()
         };

@@ -63,7 +63,7 @@ impl ContactFilter {
             && takes_window
             && match notification {
                 QuotaNotification::Alert(alert) => self.takes_threshold(alert.threshold),
-                QuotaNotification::GrantExpires(_) => true,
+                QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => true,
             }
     }
 
@@ -72,7 +72,7 @@ impl ContactFilter {
         let notification = notification.into();
         let is_urgent = match notification {
             QuotaNotification::Alert(alert) => alert.threshold_share() >= URGENT_PERCENT,
-            QuotaNotification::GrantExpires(_) => false,
+            QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => false,
         };
         let quiet = self.quiet.filter(|_| !is_urgent || self.quiet_all)?;
         quiet.ends_after(now, notification.timezone().parse().unwrap_or(Zone::UTC))

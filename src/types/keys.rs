@@ -14,6 +14,7 @@ pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
 use super::{
     Channel, ContactId, Day, Destination, Metric, Month, PartitionNumber, Period, Separator, Subject, Threshold,
+    UsageNoticeKind,
 };
 
 /// Default prefix of the keys of subjects (setting `subjects.prefix`).
@@ -174,6 +175,12 @@ impl Keys {
         format!("{before}{}{between}{units}", threshold_in_key(*threshold))
     }
 
+    /// `quota_alert:{tag}:<subject>:<metric>:<kind>:<period>:0`: the flag of notices of usage, which holds their ids.
+    pub fn notice_flag(&self, kind: UsageNoticeKind, subject: &Subject, metric: &Metric, period: Period) -> String {
+        let [before, between] = self.flag_parts(subject, metric, period);
+        format!("{before}{kind}{between}0")
+    }
+
     /// The parts of a flag before the threshold, and between the threshold and the units, for scripts that read these
     /// two from Redis.
     pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
@@ -280,6 +287,7 @@ keys_of_partition! {
     console_link(login: &str) = "quota_console_link:{}:{login}";
     totals = "quota_totals:{}";
     history(metric: &Metric, bucket: u8) = "quota_history:{}:{metric}:{bucket:02x}";
+    profiles(metric: &Metric, bucket: u8) = "quota_profile:{}:{metric}:{bucket:02x}";
     history_progress(day: Day) = "quota_history_progress:{}:{day}";
     event_ids(window: u64) = "quota_seen:{}:{window}";
     /// The id is derived from channel and address.

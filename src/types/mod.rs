@@ -51,6 +51,7 @@ pub mod timestamp;
 pub mod trace_parent;
 pub mod units;
 pub mod url_template;
+pub mod usage_notice;
 pub mod window;
 
 pub use alert::{Alert, AlertId, AlertKey, RaisedRecord};
@@ -95,4 +96,5 @@ pub use timestamp::UnixMs;
 pub use trace_parent::TraceParent;
 pub use units::Units;
 pub use url_template::UrlTemplate;
+pub use usage_notice::{UsageNotice, UsageNoticeKind};
 pub use window::Window;

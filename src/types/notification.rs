@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::text_form::text_enum;
 use super::{
     Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, Subject,
-    UnixMs, Window,
+    UnixMs, UsageNotice, Window,
 };
 
 /// The content of a delivery.
@@ -19,6 +19,8 @@ pub enum Notification {
     Alert(Alert),
     /// Units of a grant expire soon. Each contact of the subject gets one delivery.
     GrantExpires(GrantNotice),
+    /// A limit will be reached, or usage is far above the usual. Each contact of the subject gets one delivery.
+    Usage(UsageNotice),
     /// Asks one address for consent to receive alerts.
     Verification(VerificationRequest),
     /// Another contact of the subject was disabled.
@@ -34,6 +36,8 @@ text_enum! {
         Alert = "alert",
         /// [`Notification::GrantExpires`].
         GrantExpires = "grant_expires",
+        /// [`Notification::Usage`].
+        Usage = "usage_notice",
         /// [`Notification::Verification`].
         Verification = "verification",
         /// [`Notification::ContactDisabled`].
@@ -68,6 +72,7 @@ impl Notification {
         match kind {
             NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),
             NotificationKind::GrantExpires => serde_json::from_slice(json).map(Self::GrantExpires),
+            NotificationKind::Usage => serde_json::from_slice(json).map(Self::Usage),
             NotificationKind::Verification => serde_json::from_slice(json).map(Self::Verification),
             NotificationKind::ContactDisabled => serde_json::from_slice(json).map(Self::ContactDisabled),
             NotificationKind::Digest => serde_json::from_slice(json).map(Self::Digest),
@@ -84,6 +89,7 @@ impl Notification {
         match self {
             Self::Alert(_) => NotificationKind::Alert,
             Self::GrantExpires(_) => NotificationKind::GrantExpires,
+            Self::Usage(_) => NotificationKind::Usage,
             Self::Verification(_) => NotificationKind::Verification,
             Self::ContactDisabled(_) => NotificationKind::ContactDisabled,
             Self::Digest(_) => NotificationKind::Digest,
@@ -95,6 +101,7 @@ impl Notification {
         match self {
             Self::Alert(alert) => alert.id.as_str(),
             Self::GrantExpires(notice) => &notice.id,
+            Self::Usage(notice) => &notice.id,
             Self::Verification(request) => &request.id,
             Self::ContactDisabled(notice) => &notice.id,
             Self::Digest(digest) => &digest.id,
@@ -105,7 +112,11 @@ impl Notification {
     pub const fn alert_id(&self) -> Option<&AlertId> {
         match self {
             Self::Alert(alert) => Some(&alert.id),
-            Self::GrantExpires(_) | Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
+            Self::GrantExpires(_)
+            | Self::Usage(_)
+            | Self::Verification(_)
+            | Self::ContactDisabled(_)
+            | Self::Digest(_) => None,
         }
     }
 
@@ -113,14 +124,17 @@ impl Notification {
     pub fn request_id(&self) -> Option<&str> {
         match self {
             Self::Verification(request) => Some(&request.id),
-            Self::Alert(_) | Self::GrantExpires(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
+            Self::Alert(_) | Self::GrantExpires(_) | Self::Usage(_) | Self::ContactDisabled(_) | Self::Digest(_) => {
+                None
+            }
         }
     }
 
-    /// The id of the notice before units expire, if it is one.
+    /// The id of the notice about a quota, if it is one.
     pub fn notice_id(&self) -> Option<&str> {
         match self {
             Self::GrantExpires(notice) => Some(&notice.id),
+            Self::Usage(notice) => Some(&notice.id),
             Self::Alert(_) | Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
@@ -130,6 +144,7 @@ impl Notification {
         match self {
             Self::Alert(alert) => Some(&alert.subject),
             Self::GrantExpires(notice) => Some(&notice.subject),
+            Self::Usage(notice) => Some(&notice.subject),
             Self::Verification(request) => Some(&request.subject),
             Self::ContactDisabled(notice) => Some(&notice.subject),
             Self::Digest(_) => None,
@@ -141,6 +156,7 @@ impl Notification {
         match self {
             Self::Alert(alert) => Some(QuotaNotification::Alert(alert)),
             Self::GrantExpires(notice) => Some(QuotaNotification::GrantExpires(notice)),
+            Self::Usage(notice) => Some(QuotaNotification::Usage(notice)),
             Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
@@ -149,6 +165,7 @@ impl Notification {
     pub const fn valid_until(&self) -> Option<UnixMs> {
         match self {
             Self::GrantExpires(notice) => Some(notice.expires_at.0),
+            Self::Usage(notice) => Some(notice.resets_at.0),
             Self::Verification(request) => Some(request.expires_at_ms),
             Self::Alert(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
@@ -159,6 +176,7 @@ impl Notification {
         match self {
             Self::Alert(alert) => alert.raised_at_ms,
             Self::GrantExpires(notice) => notice.raised_at.0,
+            Self::Usage(notice) => notice.raised_at.0,
             Self::Verification(request) => request.requested_at_ms,
             Self::ContactDisabled(notice) => notice.state.at,
             Self::Digest(digest) => digest.until_ms,
@@ -182,6 +200,14 @@ pub enum QuotaNotification<'a> {
     Alert(&'a Alert),
     /// Units of a grant expire soon.
     GrantExpires(&'a GrantNotice),
+    /// A limit will be reached, or usage is far above the usual.
+    Usage(&'a UsageNotice),
+}
+
+impl<'a> From<&'a UsageNotice> for QuotaNotification<'a> {
+    fn from(notice: &'a UsageNotice) -> Self {
+        Self::Usage(notice)
+    }
 }
 
 impl<'a> From<&'a Alert> for QuotaNotification<'a> {
@@ -202,6 +228,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(_) => NotificationKind::Alert,
             Self::GrantExpires(_) => NotificationKind::GrantExpires,
+            Self::Usage(_) => NotificationKind::Usage,
         }
     }
 
@@ -210,6 +237,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(alert) => alert.id.as_str(),
             Self::GrantExpires(notice) => &notice.id,
+            Self::Usage(notice) => &notice.id,
         }
     }
 
@@ -217,7 +245,7 @@ impl<'a> QuotaNotification<'a> {
     pub const fn alert_id(self) -> Option<&'a AlertId> {
         match self {
             Self::Alert(alert) => Some(&alert.id),
-            Self::GrantExpires(_) => None,
+            Self::GrantExpires(_) | Self::Usage(_) => None,
         }
     }
 
@@ -226,6 +254,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(_) => None,
             Self::GrantExpires(notice) => Some(&notice.id),
+            Self::Usage(notice) => Some(&notice.id),
         }
     }
 
@@ -234,6 +263,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(alert) => &alert.subject,
             Self::GrantExpires(notice) => &notice.subject,
+            Self::Usage(notice) => &notice.subject,
         }
     }
 
@@ -242,6 +272,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(alert) => &alert.metric,
             Self::GrantExpires(notice) => &notice.metric,
+            Self::Usage(notice) => &notice.metric,
         }
     }
 
@@ -250,6 +281,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(alert) => alert.window,
             Self::GrantExpires(notice) => notice.window,
+            Self::Usage(notice) => notice.window,
         }
     }
 
@@ -258,6 +290,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(alert) => &alert.timezone,
             Self::GrantExpires(notice) => &notice.timezone,
+            Self::Usage(notice) => &notice.timezone,
         }
     }
 
@@ -266,6 +299,7 @@ impl<'a> QuotaNotification<'a> {
         match self {
             Self::Alert(alert) => &alert.plan,
             Self::GrantExpires(notice) => &notice.plan,
+            Self::Usage(notice) => &notice.plan,
         }
     }
 }

@@ -39,24 +39,6 @@ pub fn grouped(number: impl fmt::Display, separator: &str) -> String {
     grouped.collect::<Vec<_>>().join(separator)
 }
 
-/// A number with separators, for people: `1,234,567`.
-pub fn digits_grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-/// A number with separators and its noun: `1 delivery`, `2,000 deliveries`.
-pub fn pluralize_grouped(number: u64, one: &str, several: &str) -> String {
-    format!("{} {}", digits_grouped(number), if number == 1 { one } else { several })
-}
-
 /// A word of a command line for a POSIX shell, in quotes if the shell would change it.
 pub fn shell_word(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+,".contains(&byte);
@@ -219,9 +201,9 @@ mod tests {
     #[test]
     fn digits_are_grouped_in_threes_from_the_right() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(digits_grouped(number), text);
+            assert_eq!(grouped(number, ","), text);
         }
-        assert_eq!(pluralize_grouped(1, "entry", "entries"), "1 entry");
+        assert_eq!(pluralize(1, "entry", "entries"), "1 entry");
     }
 
     /// A command that an operator copies must not run what a subject's name says.

@@ -44,6 +44,11 @@ impl Window {
         })
     }
 
+    /// Whether limits of this window have forecasts.
+    pub const fn has_forecast(self) -> bool {
+        matches!(self, Self::Day | Self::Week | Self::Month)
+    }
+
     /// Lifetime of an alert's flag, seconds: the longest length of the window and 6 h; 30 h for a day. `None` for a
     /// total: its flags live as long as the counter.
     pub fn flag_ttl_s(self) -> Option<u64> {

@@ -15,6 +15,7 @@ pub(crate) mod children;
 mod contact;
 pub mod deliveries;
 pub(crate) mod explain;
+pub mod forecast;
 pub mod grants;
 pub(crate) mod history;
 pub(crate) mod mutes;

@@ -177,6 +177,8 @@ mod tests {
             thresholds: Vec::new(),
             refuse_at: RefuseAt::default(),
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: RateConfig::default(),
             ..PlanConfig::default()
         };

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::SubjectSettings;
+use super::forecast::{ForecastView, KnownUsage, read_known};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::query::{self, PeriodUsage};
 use crate::ledger::retention;
@@ -73,6 +74,9 @@ pub struct WindowUsageView {
     /// How much of the limit is used, rounded down to one decimal; null without a limit, or if it is 0.
     #[schemars(range(min = 0))]
     pub used_percent: Option<f64>,
+    /// Whether and when the limit will be reached; absent without a limit, and for a period that is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastView>,
     /// The alerts that were raised, ascending by threshold and then by time.
     pub alerts: Vec<Alert>,
 }
@@ -109,11 +113,17 @@ pub async fn read(partition: &Partition, plans: &Plans, request: UsageRequest) -
     let limited: BTreeSet<MetricPeriod> = limited.collect();
     let asked: Vec<Period> = periods.values().map(|span| span.period).collect();
     let usages = query::usage(partition, &subject, &asked, &limited).await?;
+    let with_forecast: BTreeSet<&Metric> =
+        limited.iter().filter(|of| of.period.window().has_forecast()).map(|of| &of.metric).collect();
+    let with_forecast: Vec<(&Subject, &Metric)> = with_forecast.into_iter().map(|metric| (&subject, metric)).collect();
+    let known: Vec<KnownUsage> = read_known(partition, &with_forecast, now).await?;
+    let known: BTreeMap<&Metric, KnownUsage> = with_forecast.iter().map(|(_, metric)| *metric).zip(known).collect();
     let judge = JudgedAt { settings: &settings, now, late_max };
     let mut metrics: Vec<MetricUsageView> = Vec::new();
     for usage in usages {
         let metric = usage.of.metric.clone();
-        let Some(window) = judge.window(periods[&usage.of.period.window()], usage) else { continue };
+        let known = known.get(&metric);
+        let Some(window) = judge.window(periods[&usage.of.period.window()], usage, known) else { continue };
         match metrics.last_mut() {
             Some(last) if last.metric == metric => last.windows.push(window),
             _ => {
@@ -152,7 +162,7 @@ struct JudgedAt<'a> {
 
 impl JudgedAt<'_> {
     /// The usage of a period. `None` if there is nothing to show: without a limit, only days are counted.
-    fn window(&self, span: PeriodSpan, usage: PeriodUsage) -> Option<WindowUsageView> {
+    fn window(&self, span: PeriodSpan, usage: PeriodUsage, known: Option<&KnownUsage>) -> Option<WindowUsageView> {
         let PeriodUsage { of: MetricPeriod { metric, .. }, used, alerts } = usage;
         let PeriodSpan { period, start, end } = span;
         let over = end <= self.now;
@@ -167,6 +177,10 @@ impl JudgedAt<'_> {
         // Before that time, a missing counter means that nothing was used.
         let counted = self.now < retention::kept_until(period, self.late_max);
         let used = used.or(counted.then_some(0));
+        let forecast = used.zip(limit).and_then(|(used, (limit, _))| {
+            let known = known.unwrap_or(const { &KnownUsage::NOTHING });
+            ForecastView::new(known, self.settings.zone, span, self.now, used, limit)
+        });
         Some(WindowUsageView {
             window: period.window(),
             period,
@@ -177,6 +191,7 @@ impl JudgedAt<'_> {
             granted: Some(granted).filter(|units| *units > 0),
             limit_from: limit.filter(|_| over).map(|(_, from)| from),
             used_percent: used.zip(limit).and_then(|(used, (limit, _))| percent_of_limit(used, limit)),
+            forecast,
             alerts,
         })
     }

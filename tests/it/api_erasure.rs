@@ -16,7 +16,7 @@ use quotabell::outbox::{EnqueueReply, NewDelivery, enqueue, totals};
 use quotabell::redis_client::RedisClient;
 use quotabell::types::keys::bucket;
 use quotabell::types::{
-    Channel, DailyDigest, Day, DeadDelivery, DeliveryId, Keys, Notification, PartitionNumber, Subject, UnixMs,
+    Channel, DailyDigest, Day, DeadDelivery, DeliveryId, Keys, Metric, Notification, PartitionNumber, Subject, UnixMs,
 };
 use redis::Value as Reply;
 use serde_json::{Value, json};
@@ -60,7 +60,8 @@ async fn stored(client: &RedisClient) -> String {
 
 fn shown(reply: &Reply) -> String {
     match reply {
-        Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        // A profile is binary.
+        Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).replace('\n', " "),
         Reply::Array(parts) => parts.iter().map(shown).collect::<Vec<_>>().join(" "),
         other => format!("{other:?}"),
     }
@@ -136,7 +137,10 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     eventually("all of it is there", || async {
         let codes: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("quota_verify_code:*")).await.expect("keys");
         let is_there = total("delivered").await == 4 && total("refused").await == 2 && codes.len() == 4;
-        (is_there && total("made").await == 8).then_some(())
+        let profiles = usage.keys.profiles(&Metric::default(), bucket(GONE));
+        let has_profile = redis::cmd("HEXISTS").arg(profiles).arg(GONE).to_owned();
+        let is_learned: bool = usage.client.query(&has_profile).await.expect("redis answers");
+        (is_there && is_learned && total("made").await == 8).then_some(())
     })
     .await;
     for contact in not_confirmed {
@@ -148,6 +152,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         "quota_alert",
         "quota_delivery",
         "quota_history",
+        "quota_profile",
         "quota_raised",
         "quota_refused",
         "quota_subject",
@@ -160,7 +165,8 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     let erased = api.send("DELETE", &path, &[], "").await;
     assert_eq!(erased.status, 200, "{}", erased.text);
     let counts = json!({
-        "settings": 2, "actions": 3, "log_entries": 2, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "refused": 1, "undelivered_alerts": 0,
+        "settings": 2, "actions": 3, "log_entries": 2, "counters": 5, "alerts": 2, "flags": 2, "history": 1, "profiles": 1,
+        "refused": 1, "undelivered_alerts": 0,
         "deliveries": 4, "pending_deliveries": 2, "verification_codes": 2, "verification_links": 2, "limiters": 1, "grants": 0,
     });
     assert_eq!(erased.json(), json!({"subject": GONE, "subjects": 1, "removed": counts}));

@@ -49,12 +49,13 @@ async fn each_window_with_a_limit_is_shown() {
     let settings =
         [("timezone", "Asia/Tokyo"), ("billing_day", "15"), ("billing_month", "3"), ("limit:requests", limits)];
     usage.set("alice", &settings).await;
+    // Nothing is known of what is usual for her.
     let expected_of = |span: &PeriodSpan, used: u64, limit: u64, percent: f64, alerts: &[&Alert]| {
         json!({
             "window": span.period.window(), "period": span.period,
             "starts_at": span.resets_at().map(|_| span.start.to_string()),
             "resets_at": span.resets_at().map(|end| end.to_string()),
-            "used": used, "limit": limit, "used_percent": percent,
+            "used": used, "limit": limit, "used_percent": percent, "forecast": {"state": "unknown"},
             "alerts": alerts,
         })
     };

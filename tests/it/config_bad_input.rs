@@ -47,6 +47,12 @@ wrong_files! {
     a_token_in_place_of_its_file_is_an_error: "[[http.tokens]]\nname = \"gateway\"\ntoken = \"0123456789abcdef\"\nscopes = [\"read\"]\n";
     /// A misspelt section, likewise.
     an_unknown_section_is_an_error: "[webhok]\ntimeout = \"5s\"\n";
+    /// An hour ends before a message about it is read.
+    a_forecast_of_an_hour_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nforecast = { windows = [\"day\", \"hour\"] }\n";
+    /// 90 percent is meant.
+    a_probability_of_90_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nforecast = { windows = [\"day\"], probability = 90 }\n";
+    /// The usual is no spike.
+    a_spike_of_1_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nspike = 1\n";
     /// A misspelt key of a plan.
     an_unknown_key_of_a_plan_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nthreshold = [80]\n";
     /// A section's key at the top of the file.

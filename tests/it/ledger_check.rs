@@ -38,6 +38,8 @@ fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<
         thresholds: Vec::new(),
         refuse_at: RefuseAt::default(),
         grant_notice: None,
+        forecast: None,
+        spike: None,
         rate: RateConfig { algorithm, rates },
         ..PlanConfig::default()
     };
@@ -230,6 +232,8 @@ fn plan_of_one() -> PlanConfig {
         thresholds: Vec::new(),
         refuse_at: RefuseAt::default(),
         grant_notice: None,
+        forecast: None,
+        spike: None,
         rate: RateConfig::default(),
         ..PlanConfig::default()
     }
@@ -322,6 +326,8 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
             thresholds: Vec::new(),
             refuse_at,
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: RateConfig::default(),
             ..PlanConfig::default()
         };

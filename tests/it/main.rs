@@ -89,6 +89,7 @@ mod e2e_subject_prefix;
 mod e2e_thresholds;
 mod e2e_two_daemons;
 mod e2e_zones;
+mod evaluation_pass;
 mod events_bounds;
 mod events_credit;
 mod events_drift;

@@ -133,7 +133,8 @@ async fn top_ranks_by_units_and_by_percent_of_each_limit() {
     assert_eq!(names(&used), ["big", "broken", "near", "a b", "small 0000"]);
     let (metric, window, by) = (&used["metric"], &used["window"], &used["by"]);
     assert_eq!((metric, window, by), (&json!("requests"), &json!("day"), &json!("used")));
-    let first = json!({"subject": "big", "plan": "free", "used": 9000, "limit": 1_000_000, "used_percent": 0.9});
+    let first = json!({"subject": "big", "plan": "free", "used": 9000, "limit": 1_000_000, "used_percent": 0.9,
+        "forecast": {"state": "unknown"}});
     assert_eq!(used["subjects"][0], first);
     assert_eq!((&used["subjects"][1]["limit"], &used["subjects"][3]["limit"]), (&Value::Null, &json!(5000)));
     let percent = api.get(&format!("/v1/top?by=percent&limit=3&period={today}")).await.json();

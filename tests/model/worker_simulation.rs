@@ -83,6 +83,8 @@ fn plans() -> Plans {
         thresholds,
         refuse_at: RefuseAt::default(),
         grant_notice: None,
+        forecast: None,
+        spike: None,
         rate: RateConfig::default(),
         ..PlanConfig::default()
     };

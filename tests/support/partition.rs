@@ -107,6 +107,8 @@ impl Partition {
             thresholds,
             refuse_at: RefuseAt::default(),
             grant_notice: None,
+            forecast: None,
+            spike: None,
             rate: RateConfig::default(),
             ..PlanConfig::default()
         };

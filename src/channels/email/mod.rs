@@ -17,6 +17,7 @@ use super::grant_text;
 use super::labels::Labels;
 use super::notice_text;
 use super::resolver::DnsConfig;
+use super::usage_text;
 use crate::contacts::Contact;
 use crate::types::duration::HumanDuration;
 use crate::types::{
@@ -73,7 +74,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             "templates",
             "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
              verify.html, disabled_subject.txt, disabled.txt, grant_expires_subject.txt, grant_expires.txt, \
-             grant_expires.html and prefix.txt, also in folders named by a locale such as vi",
+             grant_expires.html, usage_notice_subject.txt, usage_notice.txt and prefix.txt, also in folders named by a locale such as vi",
         ),
         setting("ca_file", "the path of a PEM file of certificates"),
         setting(
@@ -96,6 +97,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("grant-expires-subject", "The subject line of the email before units of a grant expire"),
         part("grant-expires-text", "Its text part"),
         part("grant-expires-html", "Its HTML part"),
+        part("usage-notice-subject", "The subject line of the email about a limit that will be reached"),
+        part("usage-notice-text", "Its text part"),
     ],
 };
 
@@ -175,7 +178,9 @@ impl EmailChannel {
         let (message_id, alert_id) = match content {
             Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
             Content::Verification(question) => (question.id, None),
-            Content::GrantExpires(..) | Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
+            Content::GrantExpires(..) | Content::Usage(..) | Content::ContactDisabled(_) | Content::Digest(_) => {
+                (delivery.as_str(), None)
+            }
         };
         let thread_id = match content {
             Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
@@ -220,6 +225,9 @@ fn render_with(
         Content::Alert(alert, purpose) => Some(templates.render(alert, labels, purpose, locale)),
         Content::GrantExpires(notice, purpose) => {
             Some(templates.render_grant_expires(notice, labels, purpose, now, locale))
+        }
+        Content::Usage(notice, purpose) => {
+            Some(templates.render_usage_notice(notice, labels, purpose, locale).map(Rendered::from))
         }
         Content::Verification(ConsentQuestion { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
@@ -266,5 +274,7 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
     let (grant, now) = (grant_text::sample_for(alert), alert.raised_at_ms);
     let Rendered { subject_line, text, html } =
         templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
-    Ok(texts.chain([disabled.heading, disabled.text, subject_line, text, html]).collect())
+    let usage = templates.render_usage_notice(&usage_text::sample_for(alert), labels, AlertPurpose::Alert, locale)?;
+    let notices = [disabled.heading, disabled.text, subject_line, text, html, usage.heading, usage.text];
+    Ok(texts.chain(notices).collect())
 }

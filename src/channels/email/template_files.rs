@@ -37,6 +37,8 @@ shipped!(
     "grant_expires_subject.txt",
     "grant_expires.txt",
     "grant_expires.html",
+    "usage_notice_subject.txt",
+    "usage_notice.txt",
     "prefix.txt"
 );
 

@@ -21,13 +21,15 @@ use crate::channels::labels::Labels;
 use crate::channels::notice_text::{self, NoticeText};
 use crate::channels::sample::{SAMPLE_AT, Sample};
 use crate::channels::templating::{self, entities, environment, variables};
+use crate::channels::usage_text;
 use crate::types::text::printable;
-use crate::types::{Alert, DisabledNotice, GrantNotice, Locale, Percent, UnixMs};
+use crate::types::{Alert, DisabledNotice, GrantNotice, Locale, Percent, UnixMs, UsageNotice};
 
 /// The templates of an alert: the prefix of the subject line of a copy or a test, and the three parts.
 const ALERT: [&str; 4] = ["prefix.txt", "subject.txt", "alert.txt", "alert.html"];
 const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
+const USAGE_NOTICE: [&str; 2] = ["usage_notice_subject.txt", "usage_notice.txt"];
 const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
 const SHARED: [(&str, &str); 5] = [
@@ -131,6 +133,9 @@ impl Templates {
         for (notice, labels, purpose, now) in grant_text::samples() {
             self.render_grant_expires(&notice, &labels, purpose, now, Some(locale))?;
         }
+        for (notice, labels, purpose) in usage_text::samples() {
+            self.render_usage_notice(&notice, &labels, purpose, Some(locale))?;
+        }
         notice_text::disabled_samples().try_for_each(|notice| self.render_disabled(&notice, Some(locale)).map(drop))
     }
 
@@ -180,6 +185,18 @@ impl Templates {
         let variables = grant_text::variables(notice, labels, purpose, now);
         let [subject_line, text, html] = self.render_all(GRANT_EXPIRES, &variables, locale)?;
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
+    }
+
+    /// Renders a notice of usage. Pure.
+    pub(in crate::channels) fn render_usage_notice(
+        &self,
+        notice: &UsageNotice,
+        labels: &Labels,
+        purpose: AlertPurpose,
+        locale: Option<&Locale>,
+    ) -> Result<NoticeText, ChannelError> {
+        let [heading, text] = self.render_all(USAGE_NOTICE, &usage_text::variables(notice, labels, purpose), locale)?;
+        Ok(NoticeText { heading: one_line(&heading), text })
     }
 
     /// Renders the notice of a disabled contact. Pure.
@@ -238,6 +255,9 @@ fn sample_of(name: &str) -> Value {
         _ if VERIFY.contains(&name) => Value::from(Serde(SAMPLE_VERIFICATION)),
         _ if GRANT_EXPIRES.contains(&name) => {
             grant_text::variables(&grant_text::sample(), &Labels::default(), AlertPurpose::Alert, SAMPLE_AT)
+        }
+        _ if USAGE_NOTICE.contains(&name) => {
+            usage_text::variables(&usage_text::sample(), &Labels::default(), AlertPurpose::Alert)
         }
         _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
         _ => {
@@ -396,7 +416,7 @@ mod tests {
     #[test]
     fn the_documented_variables_are_the_ones_that_exist() {
         let files = TemplateFiles::read(None, &Locale::english()).expect("they are embedded");
-        for name in ["alert.txt", "verify.txt", "disabled.txt", "grant_expires.txt"] {
+        for name in ["alert.txt", "verify.txt", "disabled.txt", "grant_expires.txt", "usage_notice.txt"] {
             let source = &files.source(&Locale::english(), name).text;
             let list = source.lines().skip_while(|line| !line.starts_with("Variables")).skip(1);
             let list = list.take_while(|line| !line.starts_with("Filters"));

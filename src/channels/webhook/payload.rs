@@ -9,7 +9,11 @@ use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
 use crate::channels::labels::Labels;
 use crate::types::alert::used_percent;
 use crate::types::text::is_control;
-use crate::types::{Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, Subject, UnixMs};
+use crate::types::timestamp::Rfc3339;
+use crate::types::{
+    Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, Subject, UnixMs, UsageNotice,
+    UsageNoticeKind,
+};
 
 /// The source of CloudEvents. Ids are unique across deployments, so all of them have the same source.
 const SOURCE: &str = "/quotabell";
@@ -37,6 +41,13 @@ impl<'a> Payload<'a> {
             }
             Content::GrantExpires(notice, purpose) => {
                 ("quota.grant_expires", notice.raised_at.0, grant_data(notice, labels, purpose), Some(&notice.subject))
+            }
+            Content::Usage(notice, purpose) => {
+                let kind = match notice.kind {
+                    UsageNoticeKind::Forecast => "quota.forecast",
+                    UsageNoticeKind::Spike => "quota.spike",
+                };
+                (kind, notice.raised_at.0, usage_data(notice, labels, purpose), Some(&notice.subject))
             }
             Content::Verification(question) => {
                 // A code is for people: a webhook is never asked for one.
@@ -71,7 +82,7 @@ pub(super) fn cloud_event(content: Content<'_>, labels: &Labels, now: UnixMs) ->
     let last = [("time", json(timestamp)), ("datacontenttype", json("application/json")), ("data", data)];
     let event = object(first.into_iter().chain(subject).chain(last));
     match content {
-        Content::Alert(..) | Content::GrantExpires(..) | Content::Verification(_) => event,
+        Content::Alert(..) | Content::GrantExpires(..) | Content::Usage(..) | Content::Verification(_) => event,
         // The members of these notices are sorted, as receivers know them.
         Content::ContactDisabled(_) | Content::Digest(_) => {
             serde_json::from_str::<Value>(&event).expect("it was just written").to_string()
@@ -133,6 +144,34 @@ fn label_members(
     let links = links.into_iter().filter_map(|(name, url)| Some((name, json(url.as_ref()?)))).collect::<Vec<_>>();
     let links = (!links.is_empty()).then(|| ("links", object(links)));
     unit.into_iter().chain(scale).chain(links)
+}
+
+fn usage_data(notice: &UsageNotice, labels: &Labels, purpose: AlertPurpose) -> String {
+    let members = [
+        ("subject", json(&notice.subject)),
+        ("metric", json(notice.metric.as_str())),
+        ("window", json(notice.window.as_str())),
+        ("period", json(notice.period.to_string())),
+        ("used", json(notice.used)),
+        ("limit", json(notice.limit)),
+        ("used_percent", json(notice.limit.map(|limit| used_percent(notice.used, limit)))),
+        ("plan", json(&notice.plan)),
+        ("timezone", json(&notice.timezone)),
+        ("resets_at", json(shortest(notice.resets_at.0))),
+    ];
+    let time = |at: Option<Rfc3339>| json(at.map(|Rfc3339(at)| shortest(at)));
+    let of_kind = match notice.kind {
+        UsageNoticeKind::Forecast => vec![
+            ("probability", json(notice.probability())),
+            ("expected_at", time(notice.expected_at)),
+            ("earliest_at", time(notice.earliest_at)),
+            ("latest_at", time(notice.latest_at)),
+        ],
+        UsageNoticeKind::Spike => vec![("times_usual", json(notice.times_usual()))],
+    };
+    let usual = ("usual_by_now", json(notice.usual_by_now));
+    let members = members.into_iter().chain(of_kind).chain([usual]);
+    object(members.chain(label_members(labels)).chain(copy_mark(purpose)))
 }
 
 /// Only a copy, for a contact of the operator, is marked.

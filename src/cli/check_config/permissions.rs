@@ -32,6 +32,8 @@ const CHECKPOINT: &str = "HINCRBY KEY x 1, HGET KEY x, HMGET KEY x, HSET KEY x x
 const USAGE: &str = "HEXISTS KEY x, HDEL KEY x, HSCAN KEY 0, HGET KEY x, HMGET KEY x, HSET KEY x x, EXPIRE KEY 1";
 const RAISED: &str = "HDEL KEY x, TYPE KEY, HMGET KEY x, HSCAN KEY 0, HLEN KEY, HVALS KEY, HSET KEY x x, EXPIRE KEY 1";
 const HISTORY: &str = "TYPE KEY, HGET KEY x, HSCAN KEY 0, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
+/// What is usual for subjects.
+const PROFILES: &str = "TYPE KEY, HGET KEY x, HMGET KEY x, HSCAN KEY 0, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
 const HISTORY_METRICS: &str =
     "TYPE KEY, ZRANGE KEY 0 0, ZSCORE KEY x, ZADD KEY 0 x, ZREMRANGEBYSCORE KEY 0 0, EXPIRE KEY 1";
 /// The children of a subject.
@@ -39,7 +41,7 @@ const CHILDREN: &str = "TYPE KEY, ZADD KEY 0 x, ZREMRANGEBYSCORE KEY 0 0, EXPIRE
     ZREM KEY x, UNLINK KEY";
 const HISTORY_PROGRESS: &str = "TYPE KEY, HGET KEY x, HGETALL KEY, HSET KEY x x, EXPIRE KEY 1, UNLINK KEY";
 const METRICS: &str = "SMEMBERS KEY, SADD KEY x, EXPIRE KEY 1";
-const FLAG: &str = "SET KEY x, EXISTS KEY, UNLINK KEY";
+const FLAG: &str = "TYPE KEY, GET KEY, SET KEY x, EXISTS KEY, UNLINK KEY";
 const OUTBOX: &str = "XLEN KEY, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x, XDEL KEY 0-0";
 const ACTIONS: &str = "XDEL KEY 0-0, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x";
 const REFUSED: &str = "XDEL KEY 0-0, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x";
@@ -179,6 +181,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.usage(&metric, day, bucket), USAGE),
         (keys.raised(&metric, day, bucket), RAISED),
         (keys.history(&metric, bucket), HISTORY),
+        (keys.profiles(&metric, bucket), PROFILES),
         (keys.history_metrics(), HISTORY_METRICS),
         (keys.history_progress(day), HISTORY_PROGRESS),
         (keys.metrics(day), METRICS),

@@ -182,6 +182,15 @@ pub(super) fn print_detail(
             ("raised", notice.raised_at.to_string()),
         ]);
     }
+    if let Some(notice) = &detail.usage_notice {
+        pairs.extend([
+            ("notice", notice.id.clone()),
+            ("metric", notice.metric.to_string()),
+            (notice.window.as_str(), format!("{} ({})", notice.period, notice.timezone)),
+            ("used", format!("{}, {} times the usual", notice.used, notice.times_usual())),
+            ("raised", notice.raised_at.to_string()),
+        ]);
+    }
     if let Some(alert) = &detail.alert {
         pairs.extend([
             ("metric", alert.metric.to_string()),

@@ -32,7 +32,7 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, AlertThreshold, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState,
     Destination, DisabledNotice, DisabledState, GrantNotice, Metric, NotificationKind, OutcomeClass, Percent, Period,
-    QuotaNotification, Subject, UnixMs, VerificationRequest,
+    QuotaNotification, Subject, UnixMs, UsageNotice, VerificationRequest,
 };
 
 /// A delivery.
@@ -91,6 +91,9 @@ pub struct DeliveryDetailView {
     /// The notice before units of a grant expire, as it was raised; absent unless the delivery carries one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant_notice: Option<GrantNotice>,
+    /// The notice of usage, as it was raised; absent unless the delivery carries one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage_notice: Option<UsageNotice>,
     /// The request for consent; null if the delivery carries none.
     pub verification: Option<VerificationView>,
     /// The disabled contact; absent unless the delivery carries a notice of it.
@@ -150,7 +153,8 @@ impl DeliveryDetailView {
     /// The alert or notice about the quota of its subject; `None` if the delivery carries none.
     pub fn quota(&self) -> Option<QuotaNotification<'_>> {
         let notice = self.grant_notice.as_ref().map(QuotaNotification::from);
-        self.alert.as_ref().map(QuotaNotification::from).or(notice)
+        let usage = self.usage_notice.as_ref().map(QuotaNotification::from);
+        self.alert.as_ref().map(QuotaNotification::from).or(notice).or(usage)
     }
 
     /// Whether it goes to a contact of its subject, including fallback contacts.

@@ -16,14 +16,14 @@ use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, GrantNotice,
-    Keys, NotificationKind, UnixMs, VerificationRequest,
+    Keys, NotificationKind, UnixMs, UsageNotice, VerificationRequest,
 };
 
 /// Number of deliveries that are read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 16] = [
     "type",
     "alert_id",
     "subject",
@@ -36,6 +36,7 @@ const FIELDS: [&str; 15] = [
     "ended_at_ms",
     "alert",
     "grant_expires",
+    "usage_notice",
     "verification",
     "discarded_at_ms",
     "destination",
@@ -246,7 +247,9 @@ pub async fn read_detail(
         FIELDS.into_iter().filter_map(|name| hash.remove(name).map(|value| (name, value))).collect();
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
     let stored = StoredDelivery::from_fields(keys, id, fields, times.into_iter().next().unwrap_or_default());
-    let Some(StoredDelivery { view, alert, grant_notice, verification }) = stored else { return Ok(None) };
+    let Some(StoredDelivery { view, alert, grant_notice, usage_notice, verification }) = stored else {
+        return Ok(None);
+    };
     let notice = hash.get(NotificationKind::ContactDisabled.as_str());
     let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(json).ok());
     let number = |field| hash.get(field).and_then(|number: &String| number.parse::<i64>().ok());
@@ -254,6 +257,7 @@ pub async fn read_detail(
         delivery: view,
         alert,
         grant_notice,
+        usage_notice,
         verification: verification.map(VerificationView::from),
         disabled_contact: notice.map(DisabledContactView::from),
         contact: None,
@@ -279,6 +283,7 @@ struct StoredDelivery {
     view: DeliveryView,
     alert: Option<Alert>,
     grant_notice: Option<GrantNotice>,
+    usage_notice: Option<UsageNotice>,
     verification: Option<VerificationRequest>,
 }
 
@@ -294,7 +299,9 @@ impl StoredDelivery {
         let next_due = of_pending(times.due);
         let alert: Option<Alert> = take("alert").and_then(|json| serde_json::from_str(&json).ok());
         let grant_notice: Option<GrantNotice> = take("grant_expires").and_then(|json| serde_json::from_str(&json).ok());
-        let of_notice = grant_notice.as_ref().map(|notice| &notice.metric);
+        let usage_notice: Option<UsageNotice> = take("usage_notice").and_then(|json| serde_json::from_str(&json).ok());
+        let of_usage = usage_notice.as_ref().map(|notice| &notice.metric);
+        let of_notice = grant_notice.as_ref().map(|notice| &notice.metric).or(of_usage);
         let verification = take("verification").and_then(|json| serde_json::from_str(&json).ok());
         let view = DeliveryView {
             id: id.clone(),
@@ -312,14 +319,14 @@ impl StoredDelivery {
             metric: alert.as_ref().map(|alert| &alert.metric).or(of_notice).cloned(),
             threshold_percent: alert.as_ref().and_then(|alert| alert.threshold.percent()),
             threshold: alert.as_ref().map(|alert| alert.threshold.into()),
-            period: alert.as_ref().map(|alert| alert.period),
+            period: alert.as_ref().map(|alert| alert.period).or(usage_notice.as_ref().map(|notice| notice.period)),
             created_at: take("created_at_ms").and_then(time)?,
             ended_at: take("ended_at_ms").and_then(time),
             is_leased: times.is_leased && next_due.is_some(),
             next_probe: of_pending(times.next_probe),
             discarded_at: take("discarded_at_ms").and_then(time),
         };
-        Some(Self { view, alert, grant_notice, verification })
+        Some(Self { view, alert, grant_notice, usage_notice, verification })
     }
 }
 

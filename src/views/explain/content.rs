@@ -1,6 +1,6 @@
 //! Explains what a delivery carries, and why that was raised. Pure.
 
-use crate::types::{Alert, GrantNotice, MetricFormat, NotificationKind, Threshold};
+use crate::types::{Alert, GrantNotice, MetricFormat, NotificationKind, Threshold, UsageNotice, UsageNoticeKind};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::DisabledContactView;
 
@@ -57,11 +57,29 @@ pub(super) fn notice(detail: &DeliveryDetailView, of: &MetricFormat) -> Option<S
             Some("It is no alert but a notice: a contact of the subject was disabled.".to_owned())
         }
         (NotificationKind::GrantExpires, _) => detail.grant_notice.as_ref().map(|notice| expiring_grant(notice, of)),
+        (NotificationKind::Usage, _) => detail.usage_notice.as_ref().map(|notice| usage(notice, of)),
         (NotificationKind::Digest, _) => {
             Some("It is no alert but the operator's digest of a day: what did not reach anybody.".to_owned())
         }
         (NotificationKind::Alert | NotificationKind::Verification, _) => None,
     }
+}
+
+/// Explains why a notice of usage was raised.
+fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
+    let UsageNotice { id, kind, subject, metric, window, period, used, usual_by_now, raised_at, .. } = notice;
+    let why = match kind {
+        UsageNoticeKind::Forecast => format!(
+            "the limit of {} of {metric} in the {window} {period} would probably be reached ({}%)",
+            of.counted(notice.limit.unwrap_or_default()),
+            notice.probability_percent.unwrap_or_default()
+        ),
+        UsageNoticeKind::Spike => format!("usage of {metric} in the {window} {period} was far above the usual"),
+    };
+    format!(
+        "It is no alert but a notice: at {raised_at}, {why}; {subject} had used {used} and {usual_by_now} are usual by \
+         that time. Its id is {id}."
+    )
 }
 
 /// Explains why the notice before units of a grant expire was raised.

@@ -265,7 +265,7 @@ const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> 
         (Disabled | Removed | Unverified, NotificationKind::Alert) => Some(
             "At its next attempt nothing is sent there: the alert goes to the contacts that are there then, or waits for one.",
         ),
-        (Disabled | Removed | Unverified, NotificationKind::GrantExpires) => Some(
+        (Disabled | Removed | Unverified, NotificationKind::GrantExpires | NotificationKind::Usage) => Some(
             "At its next attempt nothing is sent there: the notice goes to the contacts that are there then, or waits for one.",
         ),
         (Disabled | Removed | Unverified, NotificationKind::ContactDisabled) => {
@@ -307,7 +307,7 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
     let ended = delivery.ended_at.map_or_else(|| "a time that is not known".to_owned(), |ended| ended.to_string());
     let why = delivery.last_error.as_deref();
     let word = match facts.detail.quota() {
-        Some(QuotaNotification::GrantExpires(_)) => "notice",
+        Some(QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_)) => "notice",
         Some(QuotaNotification::Alert(_)) | None => "alert",
     };
     match delivery.state {

@@ -138,6 +138,9 @@ fn of_window(
         format.counted(limit.get()),
         resets_at.map(|end| format!(", which ends at {end}")).unwrap_or_default()
     )];
+    let forecast = window.forecast.as_ref();
+    let forecast = forecast.and_then(|forecast| forecast.sentence(&facts.usage.subject, metric, limit.get()));
+    said.extend(forecast.map(|sentence| format!("{sentence}.")));
     said.extend(window.granted.map(|granted| {
         let are = if granted == 1 { "is" } else { "are" };
         let added = format!("{} of that limit {are}", format.counted(granted));

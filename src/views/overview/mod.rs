@@ -11,7 +11,7 @@ pub use problems::SystemProblemView;
 pub use reading::OverviewError;
 
 use super::alert_list::NotifiedAlertView;
-use crate::types::text::{digits_grouped, pluralize_grouped};
+use crate::types::text::{grouped, pluralize};
 use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 
@@ -112,7 +112,7 @@ fn verdict(problems: usize, counting: &CountingOverviewView) -> String {
         CountingState::Stopped => "has stopped",
     };
     let (daemons, partitions) = (*daemons as u64, *partitions as u64);
-    let daemons = pluralize_grouped(daemons, "daemon", "daemons");
-    let partitions = pluralize_grouped(partitions, "partition", "partitions");
-    format!("{attention} Counting {state} (lag {}). {daemons}, {partitions}.", digits_grouped(*lag))
+    let daemons = pluralize(daemons, "daemon", "daemons");
+    let partitions = pluralize(partitions, "partition", "partitions");
+    format!("{attention} Counting {state} (lag {}). {daemons}, {partitions}.", grouped(*lag, ","))
 }

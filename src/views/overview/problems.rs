@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::contacts::Contact;
 use crate::outbox::Pause;
-use crate::types::text::{digits_grouped, pluralize_grouped, shell_word};
+use crate::types::text::{grouped, pluralize, shell_word};
 use crate::types::text_form::text_enum;
 use crate::types::{Destination, Subject, UnixMs};
 use crate::views::deliveries::{DeadCauseView, DestinationView};
@@ -131,7 +131,7 @@ impl OverviewFacts {
         let late = self.late();
         let oldest = late.iter().filter_map(|partition| partition.oldest_arrived_at).min()?;
         let lag: u64 = late.iter().map(|partition| partition.lag).sum();
-        let entries = pluralize_grouped(lag, "entry waits", "entries wait");
+        let entries = pluralize(lag, "entry waits", "entries wait");
         let cause = format!("Counting is behind: {entries}, the oldest since {}.", clock(oldest.0, self.now));
         Some(problem(SystemProblemKind::CountingBehind, cause, "quotabell check-config", late.len() as u64))
     }
@@ -153,10 +153,10 @@ impl OverviewFacts {
 
     fn dead(&self) -> Option<SystemProblemView> {
         let cause_of = |cause: &DeadCauseView| {
-            format!("{} to {}: {}", digits_grouped(cause.count as u64), cause.destination, cause.cause)
+            format!("{} to {}: {}", grouped(cause.count as u64, ","), cause.destination, cause.cause)
         };
         let causes: Vec<String> = self.dead_causes.iter().take(NAMED_MAX).map(cause_of).collect();
-        let dead = pluralize_grouped(self.dead, "delivery is", "deliveries are");
+        let dead = pluralize(self.dead, "delivery is", "deliveries are");
         let causes = if causes.is_empty() { String::new() } else { format!(": {}", causes.join("; ")) };
         let cause = format!("{dead} dead{causes}.");
         let command = "quotabell deliveries replay --all";
@@ -164,7 +164,7 @@ impl OverviewFacts {
     }
 
     fn no_contact(&self) -> Option<SystemProblemView> {
-        let waiting = pluralize_grouped(self.waiting, "alert waits", "alerts wait");
+        let waiting = pluralize(self.waiting, "alert waits", "alerts wait");
         let subjects = named(self.waiting_subjects.iter().cloned());
         let cause = format!("{waiting} because the subject has no contact: {subjects}.");
         let subject = self.waiting_subjects.first()?;
@@ -175,9 +175,9 @@ impl OverviewFacts {
     fn nobody(&self) -> Option<SystemProblemView> {
         let subject = self.not_notified.first()?;
         let count = self.not_notified.len() as u64;
-        let subjects = pluralize_grouped(count, "subject has", "subjects have");
+        let subjects = pluralize(count, "subject has", "subjects have");
         let named = named(self.not_notified.iter().map(Subject::to_string));
-        let judged = pluralize_grouped(self.judged as u64, "alert", "alerts");
+        let judged = pluralize(self.judged as u64, "alert", "alerts");
         let cause = format!("{subjects} an alert that nobody received: {named}. Examined: the newest {judged}.");
         let command = format!("quotabell explain --subject {}", shell_word(subject.as_str()));
         Some(problem(SystemProblemKind::NobodyNotified, cause, command, count))
@@ -190,7 +190,7 @@ impl OverviewFacts {
             format!("{} of {subject} ({reason})", contact.id)
         };
         let count = self.disabled.len() as u64;
-        let contacts = pluralize_grouped(count, "contact is", "contacts are");
+        let contacts = pluralize(count, "contact is", "contacts are");
         let cause = format!("{contacts} disabled: {}.", named(self.disabled.iter().map(sentence)));
         let (subject, id) = (shell_word(subject.as_str()), shell_word(contact.id.as_str()));
         let command = format!("quotabell contact enable {subject} {id}");
@@ -200,7 +200,7 @@ impl OverviewFacts {
     fn refused(&self) -> Option<SystemProblemView> {
         let RefusedReasonsView { reasons, examined, next } = &self.refused;
         let at_least = if next.is_some() { "At least " } else { "" };
-        let events = pluralize_grouped(*examined as u64, "event was", "events were");
+        let events = pluralize(*examined as u64, "event was", "events were");
         let reasons = named(reasons.iter().map(|reason| format!("{} ({})", reason.reason, reason.count)));
         let cause = format!("{at_least}{events} refused in the last 24 hours and not counted: {reasons}.");
         let command = "quotabell refused list --limit 20";
@@ -210,7 +210,7 @@ impl OverviewFacts {
 
 fn failing(FailingReceiver { view, error }: &FailingReceiver) -> SystemProblemView {
     let DestinationView { destination, waiting, next_probe, .. } = view;
-    let waits = pluralize_grouped(*waiting, "delivery waits", "deliveries wait");
+    let waits = pluralize(*waiting, "delivery waits", "deliveries wait");
     let error = error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
     let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
     let cause = format!("{destination} fails: {waits}{error}.{next} Nothing is lost: quotabell retries.");
@@ -231,12 +231,12 @@ fn named(names: impl ExactSizeIterator<Item = String>) -> String {
     let others = names.len().saturating_sub(NAMED_MAX);
     let mut named = names.take(NAMED_MAX).collect::<Vec<_>>().join(", ");
     if others > 0 {
-        named += &format!(" and {} more", digits_grouped(others as u64));
+        named += &format!(" and {} more", grouped(others as u64, ","));
     }
     named
 }
 
 /// An instant, with its distance from now.
 fn clock(at: UnixMs, now: UnixMs) -> String {
-    format!("{at} ({} s)", digits_grouped(now.since(at).as_secs()))
+    format!("{at} ({} s)", grouped(now.since(at).as_secs(), ","))
 }

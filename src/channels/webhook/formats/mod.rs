@@ -66,12 +66,15 @@ impl WebhookTemplates {
                 let variables = context! { routing_key => routing_key(options), ..variables };
                 self.render_shipped(&format!("{format}"), variables)?
             }
-            (format, Content::GrantExpires(..) | Content::ContactDisabled(_) | Content::Digest(_)) => {
+            (
+                format,
+                Content::GrantExpires(..) | Content::Usage(..) | Content::ContactDisabled(_) | Content::Digest(_),
+            ) => {
                 // The templates add the links: here their marks would be escaped.
                 let unlinked = Labels { upgrade_url: None, usage_url: None, ..labels.clone() };
                 let text = notice_text::render(content, &unlinked, now);
                 let [upgrade_url, usage_url] = [&labels.upgrade_url, &labels.usage_url].map(Option::as_deref);
-                let is_quota = matches!(content, Content::GrantExpires(..));
+                let is_quota = matches!(content, Content::GrantExpires(..) | Content::Usage(..));
                 let variables = context! {
                     id => content.id(), heading => text.heading, text => text.text, routing_key => routing_key(options),
                     class => if is_quota { "quota" } else { "delivery" },

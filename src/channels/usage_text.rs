@@ -1,0 +1,89 @@
+//! The variables of the texts about usage that no threshold reports, and the samples that check their templates. Pure.
+
+use minijinja::{Value, context};
+
+use super::channel::AlertPurpose;
+use super::labels::Labels;
+use super::sample::{SAMPLE_AT, Sample};
+use super::templating::local;
+use crate::types::alert::used_percent;
+use crate::types::text::printable;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Alert, DeploymentId, Percent, UsageNotice, UsageNoticeKind, Window};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// The variables of a template. They are documented in `templates/usage_notice.txt`.
+pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPurpose) -> Value {
+    let at = |time: Option<Rfc3339>| time.map(|Rfc3339(at)| local(at, &notice.timezone)).unwrap_or_default();
+    let limit = notice.limit.unwrap_or_default();
+    context! {
+        id => notice.id.as_str(),
+        kind => notice.kind.as_str(),
+        subject => printable(notice.subject.as_str()),
+        metric => printable(notice.metric.as_str()),
+        window => notice.window.as_str(),
+        used => notice.used,
+        limit => limit,
+        used_percent => used_percent(notice.used, limit),
+        probability => notice.probability_percent.unwrap_or_default(),
+        expected_at => at(notice.expected_at),
+        earliest_at => at(notice.earliest_at),
+        latest_at => at(notice.latest_at),
+        usual_by_now => notice.usual_by_now,
+        times_usual => notice.times_usual(),
+        plan => printable(&notice.plan),
+        timezone => printable(&notice.timezone),
+        resets_at => local(notice.resets_at.0, &notice.timezone),
+        raised_at => local(notice.raised_at.0, &notice.timezone),
+        copy => purpose == AlertPurpose::Copy,
+        ..labels.variables(&notice.subject, notice.metric.as_str(), printable)
+    }
+}
+
+/// The sample for `preview`: a forecast for the subject and limit of this alert.
+pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
+    let Alert { subject, metric, limit, used, plan, timezone, window, period, .. } = alert.clone();
+    let (kind, limit) = (UsageNoticeKind::Forecast, Some(limit));
+    let at = |hours: i64| Some(Rfc3339(SAMPLE_AT.plus(hours * HOUR_MS)));
+    UsageNotice {
+        id: UsageNotice::id_of(&DeploymentId::from_stored("sample"), kind, (&subject, &metric, period), limit),
+        kind,
+        subject,
+        metric,
+        window,
+        period,
+        used,
+        limit,
+        plan,
+        timezone,
+        resets_at: alert.resets_at.unwrap_or(Rfc3339(SAMPLE_AT.plus(24 * HOUR_MS))),
+        raised_at: Rfc3339(SAMPLE_AT),
+        probability_percent: Some(93),
+        expected_at: at(4),
+        earliest_at: at(3),
+        latest_at: at(5),
+        usual_by_now: 2_860,
+        times_usual_tenths: 14,
+    }
+}
+
+/// The sample with which errors of templates are explained.
+pub(super) fn sample() -> UsageNotice {
+    sample_for(&Sample::example().alert(Percent::new(80).expect("a legal percentage"), SAMPLE_AT))
+}
+
+/// A notice of each kind that a template can distinguish: each window, with and without times, and each as a copy.
+pub(super) fn samples() -> impl Iterator<Item = (UsageNotice, Labels, AlertPurpose)> {
+    let windows = [Window::Day, Window::Week, Window::Month].into_iter().flat_map(|window| {
+        let notice = UsageNotice { window, ..sample() };
+        let late = UsageNotice { latest_at: None, ..notice.clone() };
+        [notice, UsageNotice { expected_at: None, earliest_at: None, ..late.clone() }, late]
+    });
+    let spike = UsageNotice { kind: UsageNoticeKind::Spike, probability_percent: None, ..sample() };
+    let notices = windows.chain([UsageNotice { limit: None, ..spike.clone() }, spike]);
+    notices.flat_map(|notice| {
+        let kinds = [(AlertPurpose::Alert, Labels::sample()), (AlertPurpose::Copy, Labels::default())];
+        kinds.map(|(purpose, labels)| (notice.clone(), labels, purpose))
+    })
+}

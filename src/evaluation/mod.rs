@@ -1,0 +1,12 @@
+//! Once an hour, learns from the counters what is usual for each subject, and raises notices for plans that ask.
+//!
+//! Works beside the commits, in slices with pauses, at the daemon that reads the partition. Never writes counters. Read
+//! next: [`hourly_loop`], when; [`pass`], what; [`notices`], what is raised; `forecast/`, the pure rules.
+
+pub mod hourly_loop;
+mod notices;
+pub mod pass;
+
+pub use hourly_loop::HourlyLoop;
+pub use notices::StoredNoticeJudge;
+pub use pass::HourlyPass;

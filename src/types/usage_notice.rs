@@ -1,0 +1,92 @@
+//! Notices about usage that no threshold raises: a limit that will be reached, and usage far above the usual.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::alert::digest_of;
+use super::text_form::text_enum;
+use super::timestamp::Rfc3339;
+use super::{DeploymentId, Metric, Period, Subject, Window};
+
+text_enum! {
+    /// What a notice of usage says.
+    pub enum UsageNoticeKind {
+        /// A limit will probably be reached in its period.
+        Forecast = "forecast",
+        /// Usage is far above the usual.
+        Spike = "spike",
+    }
+}
+
+/// A notice of usage, fixed when it is raised. Also its JSON form in Redis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UsageNotice {
+    /// The id: its kind and 32 hex digits, the same for the same period and limit.
+    #[schemars(regex(pattern = "^(forecast|spike)_[0-9a-f]{32}$"))]
+    pub id: String,
+    /// What it says.
+    pub kind: UsageNoticeKind,
+    /// The subject.
+    pub subject: Subject,
+    /// The metric.
+    pub metric: Metric,
+    /// The window of the limit; a day for a spike.
+    pub window: Window,
+    /// The period.
+    pub period: Period,
+    /// Units used in the period.
+    pub used: u64,
+    /// The limit, grants included, units; absent for a spike of a subject without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// The plan in force.
+    pub plan: String,
+    /// The subject's time zone, an IANA name.
+    pub timezone: String,
+    /// The end of the period.
+    pub resets_at: Rfc3339,
+    /// When the notice was raised, server time.
+    pub raised_at: Rfc3339,
+    /// Of reaching the limit, percent; only of a forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 100))]
+    pub probability_percent: Option<u8>,
+    /// When it will be reached; absent if that is after the period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_at: Option<Rfc3339>,
+    /// In nine of ten cases it is reached later than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earliest_at: Option<Rfc3339>,
+    /// In nine of ten cases it is reached earlier than this; absent if that is after the period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_at: Option<Rfc3339>,
+    /// Units that are usual by now.
+    pub usual_by_now: u64,
+    /// Tenths: usage so far is this multiple of the usual.
+    pub times_usual_tenths: u32,
+}
+
+impl UsageNotice {
+    /// The id of the only notice of this kind about a limit in a period.
+    pub fn id_of(
+        instance: &DeploymentId,
+        kind: UsageNoticeKind,
+        (subject, metric, period): (&Subject, &Metric, Period),
+        limit: Option<u64>,
+    ) -> String {
+        let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
+        let period = period.to_string();
+        let digest = digest_of(&[instance.as_str(), subject.as_str(), metric.as_str(), &period, &limit]);
+        format!("{kind}_{digest}")
+    }
+
+    /// Usage so far as a multiple of the usual.
+    pub fn times_usual(&self) -> f64 {
+        f64::from(self.times_usual_tenths) / 10.0
+    }
+
+    /// The probability, from 0 to 1.
+    pub fn probability(&self) -> Option<f64> {
+        self.probability_percent.map(|percent| f64::from(percent) / 100.0)
+    }
+}

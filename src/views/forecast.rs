@@ -1,0 +1,137 @@
+//! Whether and when a subject will reach its limits: what is shown beside its usage.
+
+use std::collections::BTreeMap;
+
+use chrono::TimeZone as _;
+use redis::RedisResult;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::forecast::window::LimitInPeriod;
+use crate::forecast::{ForecastState, UsageProfile, WindowForecast};
+use crate::ledger::{daily_usage, usage_profiles};
+use crate::redis_client::Partition;
+use crate::types::text::grouped;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Day, DaySpan, Metric, Period, PeriodSpan, Subject, UnixMs};
+use crate::zones::Zone;
+
+/// Dates before and after today in UTC whose counters may not be archived yet.
+const DATES_BEFORE: u64 = 3;
+
+/// Whether and when a limit will be reached in its period.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Forecast")]
+pub struct ForecastView {
+    pub state: ForecastState,
+    /// Of reaching the limit; absent if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
+    pub probability: Option<f64>,
+    /// When it will be reached, rounded to ten minutes; only if possible or likely.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_at: Option<Rfc3339>,
+    /// In nine of ten cases it is reached later than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earliest_at: Option<Rfc3339>,
+    /// In nine of ten cases it is reached earlier than this; absent if that is after the period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest_at: Option<Rfc3339>,
+    /// Usage as a multiple of the usual by now.
+    #[serde(skip)]
+    times_usual: f64,
+    #[serde(skip)]
+    zone: Zone,
+    #[serde(skip)]
+    period: Period,
+}
+
+/// What is stored of a subject's usage in a metric.
+#[derive(Debug, Clone, Default)]
+pub struct KnownUsage {
+    /// What is usual.
+    pub profile: Option<UsageProfile>,
+    /// Units of each day, with today.
+    pub days: BTreeMap<Day, u64>,
+}
+
+impl KnownUsage {
+    /// Nothing is known.
+    pub const NOTHING: Self = Self { profile: None, days: BTreeMap::new() };
+}
+
+/// Reads what is known of subjects of a partition in metrics, with two requests.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection.
+pub async fn read_known(
+    partition: &Partition,
+    of: &[(&Subject, &Metric)],
+    now: UnixMs,
+) -> RedisResult<Vec<KnownUsage>> {
+    let dates = Day::in_utc(now).and_then(Day::next).into_iter();
+    let counted: Vec<Day> =
+        dates.flat_map(|last| (0..=DATES_BEFORE + 1).filter_map(move |back| last.before(back))).collect();
+    let profiles = usage_profiles::read_each(partition, of).await?;
+    let days = daily_usage::read_each(partition, of, &counted).await?;
+    let known = profiles.into_iter().zip(days);
+    Ok(known.map(|(profile, days)| KnownUsage { profile: profile.read(), days }).collect())
+}
+
+impl ForecastView {
+    /// The forecast of a limit; `None` without a limit, or for a period that `now` is not in.
+    pub fn new(known: &KnownUsage, zone: Zone, span: PeriodSpan, now: UnixMs, used: u64, limit: u64) -> Option<Self> {
+        if !span.contains(now) {
+            return None;
+        }
+        let today = DaySpan::containing(zone, now).map(|today| today.day);
+        let used_today = today.and_then(|today| known.days.get(&today)).copied().unwrap_or(0);
+        let days = &known.days;
+        let of = LimitInPeriod { span, zone, now, used, used_today, limit, days, likely_from: None };
+        let WindowForecast { state, probability, expected_at, earliest_at, latest_at, times_usual } =
+            WindowForecast::new(known.profile.as_ref(), of);
+        let probability = probability.map(|probability| (probability * 100.0).round() / 100.0);
+        let [expected_at, earliest_at, latest_at] = [expected_at, earliest_at, latest_at].map(|at| at.map(Rfc3339));
+        Some(Self { state, probability, expected_at, earliest_at, latest_at, times_usual, zone, period: span.period })
+    }
+
+    /// A sentence for people, without a full stop; `None` unless it is possible or likely.
+    pub fn sentence(&self, subject: &Subject, metric: &Metric, limit: u64) -> Option<String> {
+        let verb = match self.state {
+            ForecastState::Possible => ["may reach", "may reach"],
+            ForecastState::Likely => ["reaches", "probably reaches"],
+            _ => return None,
+        };
+        let (limit, window) = (grouped(limit, ","), self.period.window());
+        let usual = format!("by now it has used {:.1} times its usual", self.times_usual);
+        Some(match (self.expected_at, self.earliest_at, self.latest_at) {
+            (Some(at), Some(earliest), Some(latest)) => format!(
+                "At this pace {subject} {} its {limit} {metric} a {window} at about {} (likely between {} and {}): {usual}",
+                verb[0],
+                self.clock(at),
+                self.clock(earliest),
+                self.clock(latest)
+            ),
+            (_, Some(earliest), _) => format!(
+                "{subject} {} its {limit} {metric} in this {window}, not before {}: {usual}",
+                verb[1],
+                self.clock(earliest)
+            ),
+            _ => format!("{subject} {} its {limit} {metric} in this {window}: {usual}", verb[1]),
+        })
+    }
+
+    /// The state in a word, and when.
+    pub fn summary(&self) -> String {
+        let at = self.expected_at.map(|at| format!(" {}", self.clock(at)));
+        format!("{}{}", self.state.as_str(), at.unwrap_or_default())
+    }
+
+    /// A time in the subject's zone, with its date if the period has several.
+    fn clock(&self, Rfc3339(at): Rfc3339) -> String {
+        let form = if self.period.day().is_some() { "%H:%M" } else { "%Y-%m-%d %H:%M" };
+        let Some(utc) = at.to_utc() else { return at.to_string() };
+        self.zone.from_utc_datetime(&utc.naive_utc()).format(form).to_string()
+    }
+}

@@ -1,0 +1,369 @@
+//! The hourly passes on a real server, with the time that each test gives them.
+
+use crate::support::binary::quotabell;
+use crate::support::daemon::DaemonSetup;
+use crate::support::eventually::eventually;
+use crate::support::recorded_usage::RecordedUsage;
+use quotabell::evaluation::pass::PassSlice;
+use quotabell::evaluation::{HourlyPass, StoredNoticeJudge};
+use quotabell::forecast::UsageProfile;
+use quotabell::ledger::forget;
+use quotabell::ledger::usage_profiles::{self, PassMark, ProfilesReply};
+use quotabell::outbox::NoticeJudge as _;
+use quotabell::redis_client::{ErrorKind, Partition, Partitions, error_kind};
+use quotabell::subjects::Plans;
+use quotabell::subjects::config::PlanConfig;
+use quotabell::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
+use quotabell::zones::Zone;
+use serde_json::Value;
+
+const HOUR_MS: i64 = 3_600_000;
+
+struct Passes {
+    usage: RecordedUsage,
+    partition: Partition,
+    plans: Plans,
+}
+
+impl Passes {
+    async fn start() -> Self {
+        let usage = RecordedUsage::start();
+        let partition = Partition { client: usage.server.client().into(), keys: usage.keys.clone() };
+        let plan: PlanConfig = toml::from_str("limits = { requests = \"5000/day\" }").expect("a plan");
+        let asks = "limits = { requests = \"3000/day\" }\nforecast = { windows = [\"day\"] }\nspike = 2";
+        let asks: PlanConfig = toml::from_str(asks).expect("a plan");
+        let plans = Plans::new(&[("free".to_owned(), plan), ("asks".to_owned(), asks)].into(), "free").expect("there");
+        let passes = Self { usage, partition, plans };
+        passes.run(&["HSET", &passes.usage.keys.checkpoint(), "id", "1-1", "instance", "i"]).await;
+        passes
+    }
+
+    async fn run(&self, words: &[&str]) -> redis::Value {
+        let command = words.iter().fold(redis::Cmd::new(), |mut command, word| command.arg(*word).to_owned());
+        self.partition.client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// A whole pass at this time. Returns what it did.
+    async fn pass(&self, now: UnixMs) -> PassSlice {
+        let mark = usage_profiles::mark(&self.partition).await.expect("read");
+        let mut pass = HourlyPass::begin(&self.partition, &self.plans, now, mark).await.expect("begun");
+        let mut sum = PassSlice::default();
+        while let Some(slice) = pass.next().await.expect("redis answers") {
+            sum.counters += slice.counters;
+            sum.stored += slice.stored;
+            sum.unreadable += slice.unreadable;
+            sum.notices += slice.notices;
+        }
+        usage_profiles::end_pass(&self.partition, mark.erasure_epoch, now).await.expect("ended");
+        sum
+    }
+
+    async fn profile(&self, subject: &str) -> Option<UsageProfile> {
+        let (subject, metric) = (self::subject(subject), Metric::default());
+        let read = usage_profiles::read_each(&self.partition, &[(&subject, &metric)]).await.expect("read");
+        read.into_iter().next().expect("one").read()
+    }
+
+    fn key(&self, subject: &str) -> String {
+        self.usage.keys.profiles(&Metric::default(), keys::bucket(subject))
+    }
+
+    /// Plays days with 100 units an hour of each subject until this time, with a pass after each hour.
+    async fn play(&self, subjects: &[&str], zone: Zone, first: Day, until: UnixMs) {
+        let mut day = first;
+        loop {
+            let span = DaySpan::for_day(zone, day).expect("a day");
+            let hours = (span.end.0 - span.start.0) / HOUR_MS;
+            for hour in 1..=hours {
+                let now = span.start.plus(hour * HOUR_MS);
+                if now > until {
+                    return;
+                }
+                for subject in subjects {
+                    self.usage.count(subject, "requests", day, 100 * hour as u64).await;
+                }
+                self.pass(now).await;
+            }
+            day = day.next().expect("a day");
+        }
+    }
+}
+
+fn subject(name: &str) -> Subject {
+    Subject::parse(name.as_bytes()).expect("legal")
+}
+
+fn day(text: &str) -> Day {
+    Day::parse(text).expect("a date")
+}
+
+fn ms(text: &str) -> UnixMs {
+    UnixMs(chrono::DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis())
+}
+
+/// In another zone, over a change of clocks: each full day is learned once, the first one not at all.
+#[tokio::test]
+async fn a_subject_is_known_after_some_days() {
+    let passes = Passes::start().await;
+    passes.usage.set("alice", &[("timezone", "Europe/Paris")]).await;
+    let zone = "Europe/Paris".parse().expect("a zone");
+    // The 25th has 25 hours.
+    passes.play(&["alice"], zone, day("2026-10-22"), ms("2026-10-27T11:00:00Z")).await;
+    let profile = passes.profile("alice").await.expect("there");
+    assert_eq!((profile.days(), profile.today()), (4, i32::try_from(day("2026-10-27").since_epoch()).expect("small")));
+    let usual = profile.usual_day(chrono::Weekday::Tue);
+    assert!((2_390.0..2_510.0).contains(&usual), "{usual}");
+}
+
+/// Whatever is interrupted is done again: a pass that ended halfway, and a pass whose end was not stored.
+#[tokio::test]
+async fn a_repeated_pass_counts_nothing_twice() {
+    let passes = Passes::start().await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-20"), ms("2026-11-23T09:00:00Z")).await;
+    passes.usage.count("alice", "requests", day("2026-11-23"), 1_000).await;
+    let now = ms("2026-11-23T10:00:00Z");
+    let mark = usage_profiles::mark(&passes.partition).await.expect("read");
+    assert_eq!(passes.pass(now).await, PassSlice { counters: 2, stored: 1, ..PassSlice::default() });
+    let profile = passes.profile("alice").await;
+    passes
+        .run(&["HSET", &passes.usage.keys.checkpoint(), "profiled_ms", &mark.passed.expect("set").0.to_string()])
+        .await;
+    assert_eq!(passes.pass(now).await.stored, 0);
+    assert_eq!(passes.profile("alice").await, profile);
+}
+
+/// A cut profile, or one of another version, must not stop the pass, and teaches nothing.
+#[tokio::test]
+async fn an_unreadable_profile_begins_anew() {
+    let passes = Passes::start().await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-20"), ms("2026-11-23T09:00:00Z")).await;
+    for unreadable in ["", "x", &"9".repeat(182)] {
+        passes.run(&["HSET", &passes.key("alice"), "alice", unreadable]).await;
+        assert_eq!(
+            passes.pass(ms("2026-11-23T10:00:00Z")).await,
+            PassSlice { counters: 2, stored: 1, unreadable: 1, notices: 0 }
+        );
+        assert_eq!(passes.profile("alice").await.expect("there").days(), 0, "{unreadable}");
+    }
+}
+
+/// A daemon that reads counters while their subject is erased must not store them afterwards.
+#[tokio::test]
+async fn nothing_of_an_erased_subject_is_stored() {
+    let passes = Passes::start().await;
+    let (alice, metric, bucket) = (subject("alice"), Metric::default(), keys::bucket("alice"));
+    passes.play(&["alice"], Zone::UTC, day("2026-11-20"), ms("2026-11-20T09:00:00Z")).await;
+    let mark = usage_profiles::mark(&passes.partition).await.expect("read");
+    let profile = passes.profile("alice").await.expect("there");
+    passes.run(&["HINCRBY", &passes.usage.keys.checkpoint(), "erasure_epoch", "1"]).await;
+    let removed = forget::profiles(&passes.partition, &alice, &[metric.clone()].into()).await.expect("removed");
+    let profiles = [(&alice, &profile)];
+    let reply = usage_profiles::write(&passes.partition, mark, &metric, bucket, &profiles).await.expect("an answer");
+    assert_eq!((removed, reply, passes.profile("alice").await), (1, ProfilesReply::Stale, None));
+    // After FLUSHALL there is no checkpoint, and none must appear.
+    passes.run(&["FLUSHALL"]).await;
+    let reply = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1)).await.expect("an answer");
+    assert_eq!((reply, passes.run(&["DBSIZE"]).await), (ProfilesReply::Stale, redis::Value::Int(0)));
+}
+
+/// After a migration the source must stay as it was.
+#[tokio::test]
+async fn a_partition_that_was_moved_away_stores_nothing() {
+    let passes = Passes::start().await;
+    passes.run(&["HSET", &passes.usage.keys.checkpoint(), "moved_to", "elsewhere"]).await;
+    let error = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1)).await.expect_err("moved");
+    assert_eq!(error_kind(&error), ErrorKind::MovedAway);
+}
+
+/// Subjects that come and go must not fill Redis: others keep their hash alive.
+#[tokio::test]
+async fn profiles_of_idle_subjects_are_removed() {
+    let passes = Passes::start().await;
+    passes.play(&["gone"], Zone::UTC, day("2026-10-01"), ms("2026-10-01T05:00:00Z")).await;
+    passes.play(&["stays"], Zone::UTC, day("2026-11-20"), ms("2026-11-21T12:00:00Z")).await;
+    assert_eq!((passes.profile("gone").await, passes.profile("stays").await.is_some()), (None, true));
+    let redis::Value::Int(ttl_s) = passes.run(&["TTL", &passes.key("stays")]).await else { panic!("a number") };
+    assert!((35 * 86_400 - 60..=35 * 86_400).contains(&ttl_s), "{ttl_s}");
+}
+
+/// After an outage of two days the days in between are learned from their counters, and not as days without usage.
+#[tokio::test]
+async fn days_of_an_outage_are_learned() {
+    let passes = Passes::start().await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-15"), ms("2026-11-20T12:00:00Z")).await;
+    for (of, units) in [("2026-11-20", 2_400), ("2026-11-21", 2_400), ("2026-11-22", 2_400), ("2026-11-23", 900)] {
+        passes.usage.count("alice", "requests", day(of), units).await;
+    }
+    passes.pass(ms("2026-11-23T09:10:00Z")).await;
+    let profile = passes.profile("alice").await.expect("there");
+    let usual = profile.usual_day(chrono::Weekday::Mon);
+    assert!(profile.days() == 7 && (2_300.0..2_500.0).contains(&usual), "{} {usual}", profile.days());
+}
+
+/// A daemon learns by itself, and people see the forecast.
+#[tokio::test]
+async fn a_daemon_learns_and_forecasts_are_shown() {
+    let passes = Passes::start().await;
+    let now = passes.usage.now().await;
+    // In a zone in which it is about noon, no day begins during the test.
+    let hour = now.0.div_euclid(HOUR_MS).rem_euclid(24);
+    let name = format!("Etc/GMT{:+}", hour - 12);
+    let zone: Zone = name.parse().expect("a zone");
+    passes.usage.set("alice", &[("timezone", &name), ("limit:requests", "3000/day 90000/month")]).await;
+    let today = DaySpan::containing(zone, now).expect("a day");
+    passes.play(&["alice"], zone, today.day.before(6).expect("a day"), today.start).await;
+    passes.usage.count("alice", "requests", today.day, 2_600).await;
+    let before = passes.profile("alice").await;
+    let url = passes.usage.server.url();
+    let mut daemon = DaemonSetup::on(&url).start().await;
+    daemon.becomes_ready().await;
+    eventually("it learns", || async { (passes.profile("alice").await != before).then_some(()) }).await;
+
+    let run = |line: &str| quotabell(line.split_whitespace()).redis(&url).run();
+    let usage = run("usage alice --json").expect_json().remove(0);
+    let windows = usage["metrics"][0]["windows"].as_array().expect("windows").clone();
+    let state = |at: usize| windows[at]["forecast"]["state"].as_str().expect("text").to_owned();
+    assert_eq!([state(0), state(1)], ["likely", "unknown"], "{usage}");
+    let of_day = &windows[0]["forecast"];
+    let (expected, resets) = (of_day["expected_at"].as_str(), windows[0]["resets_at"].as_str());
+    assert!(expected < resets && of_day["probability"].as_f64() >= Some(0.9), "{usage}");
+    let told = run("usage alice").told();
+    assert!(told.contains("At this pace alice reaches its 3,000 requests a day at about "), "{told}");
+    let told = run("explain alice").told();
+    assert!(told.contains("At this pace alice reaches its 3,000 requests a day at about "), "{told}");
+    let period = format!("top --period {}", today.day);
+    assert!(run(&period).told().contains("likely "), "{}", run(&period).told());
+    let top = run(&format!("{period} --json")).expect_json().remove(0);
+    assert_eq!(top["subjects"][0]["forecast"], *of_day);
+    let past = format!("usage alice --day {} --json", today.day.before(1).expect("a day"));
+    assert_eq!(run(&past).expect_json().remove(0)["metrics"][0]["windows"][0]["forecast"], Value::Null, "it is over");
+    daemon.drain().await;
+}
+
+/// A mark without a pass before is one of a new deployment.
+#[tokio::test]
+async fn a_new_deployment_has_no_mark() {
+    let passes = Passes::start().await;
+    let mark = async || usage_profiles::mark(&passes.partition).await.expect("read");
+    assert_eq!(mark().await, PassMark::default());
+    passes.pass(UnixMs(7)).await;
+    assert_eq!(mark().await, PassMark { erasure_epoch: 0, passed: Some(UnixMs(7)) });
+}
+
+const NOON: &str = "2026-11-23T12:00:00Z";
+
+/// Subjects with a plan that asks for notices, whose usual day of 2,400 units is known, at noon with these units.
+async fn at_noon(subjects: &[(&str, u64)]) -> Passes {
+    let passes = Passes::start().await;
+    for (subject, _) in subjects {
+        passes.usage.set(subject, &[("plan", "asks")]).await;
+    }
+    let names: Vec<&str> = subjects.iter().map(|(subject, _)| *subject).collect();
+    passes.play(&names, Zone::UTC, day("2026-11-15"), ms("2026-11-23T00:30:00Z")).await;
+    for (subject, units) in subjects {
+        passes.usage.count(subject, "requests", day("2026-11-23"), *units).await;
+    }
+    passes.run(&["DEL", &passes.usage.keys.outbox()]).await;
+    passes
+}
+
+impl Passes {
+    /// The notices in the outbox: subject, kind and limit.
+    async fn notices(&self) -> Vec<(String, UsageNoticeKind, Option<u64>)> {
+        let entries: Vec<(String, Vec<(String, String)>)> = self
+            .partition
+            .client
+            .query(redis::cmd("XRANGE").arg(self.usage.keys.outbox()).arg("-").arg("+"))
+            .await
+            .expect("entries");
+        let notice = |(_, fields): (String, Vec<(String, String)>)| {
+            let notice: UsageNotice = serde_json::from_str(&fields[0].1).expect("a notice");
+            (notice.subject.to_string(), notice.kind, notice.limit)
+        };
+        let mut notices: Vec<_> = entries.into_iter().map(notice).collect();
+        notices.sort();
+        notices
+    }
+}
+
+/// A customer is told once that a limit will be reached, whatever is repeated, and again of another limit.
+#[tokio::test]
+async fn a_forecast_is_told_once_for_each_limit() {
+    let passes = at_noon(&[("alice", 2_400), ("calm", 1_200), ("late", 3_100)]).await;
+    let forecast = |limit| ("alice".to_owned(), UsageNoticeKind::Forecast, Some(limit));
+    passes.pass(ms(NOON)).await;
+    // Late's limit is reached, so that only its usage is unusual.
+    assert_eq!(passes.notices().await, [forecast(3_000), ("late".to_owned(), UsageNoticeKind::Spike, Some(3_000))]);
+    let mut units = 2_400;
+    for (at, limit) in [("13:00", None), ("14:00", Some("3500")), ("15:00", Some("3000")), ("16:00", Some("3500"))] {
+        if let Some(limit) = limit {
+            passes.usage.set("alice", &[("limit:requests", limit)]).await;
+        }
+        units += 90;
+        passes.usage.count("alice", "requests", day("2026-11-23"), units).await;
+        passes.pass(ms(&format!("2026-11-23T{at}:00Z"))).await;
+    }
+    let of_alice: Vec<_> = passes.notices().await.into_iter().filter(|(subject, ..)| subject == "alice").collect();
+    assert_eq!(of_alice, [forecast(3_000), forecast(3_500)]);
+}
+
+/// A pass that is cut off anywhere, and done again by another daemon, tells each customer once.
+#[tokio::test]
+async fn passes_that_are_cut_off_tell_nothing_twice() {
+    let subjects: Vec<(String, u64)> = (0..12).map(|number| (format!("s{number:02}"), 2_400)).collect();
+    let subjects: Vec<(&str, u64)> = subjects.iter().map(|(name, units)| (name.as_str(), *units)).collect();
+    let passes = at_noon(&subjects).await;
+    for cut_after in 0..60 {
+        // Something is used between two passes, so that each pass judges all of them again.
+        for (subject, units) in &subjects {
+            passes.usage.count(subject, "requests", day("2026-11-23"), units + cut_after).await;
+        }
+        let mark = usage_profiles::mark(&passes.partition).await.expect("read");
+        let mut pass = HourlyPass::begin(&passes.partition, &passes.plans, ms(NOON), mark).await.expect("begun");
+        let whole = async { while pass.next().await.expect("redis answers").is_some() {} };
+        let _ = tokio::time::timeout(std::time::Duration::from_micros(400 * cut_after), whole).await;
+    }
+    passes.pass(ms(NOON)).await;
+    let told: Vec<String> = passes.notices().await.into_iter().map(|(subject, ..)| subject).collect();
+    assert_eq!(told, subjects.iter().map(|(subject, _)| (*subject).to_owned()).collect::<Vec<_>>());
+}
+
+/// What is no longer true when it is sent is not told.
+#[tokio::test]
+async fn a_notice_is_judged_again_when_it_is_sent() {
+    let passes = at_noon(&[("alice", 2_400)]).await;
+    passes.pass(ms(NOON)).await;
+    let entries: Vec<(String, Vec<(String, String)>)> = passes
+        .partition
+        .client
+        .query(redis::cmd("XRANGE").arg(passes.usage.keys.outbox()).arg("-").arg("+"))
+        .await
+        .expect("entries");
+    let notice: UsageNotice = serde_json::from_str(&entries[0].1[0].1).expect("a notice");
+    let judge = StoredNoticeJudge {
+        partitions: Partitions::new(&passes.usage.server.client(), &passes.usage.keys),
+        plans: passes.plans.clone(),
+    };
+    let is_true = async |at: &str| judge.is_true(&notice, ms(at)).await.expect("redis answers");
+    assert!(is_true("2026-11-23T12:05:00Z").await);
+    assert!(!is_true("2026-11-24T00:05:00Z").await, "the day is over");
+    assert!(!is_true("2026-11-23T23:30:00Z").await, "it came to nothing");
+    passes.usage.set("alice", &[("limit:requests", "9000")]).await;
+    assert!(!is_true("2026-11-23T12:05:00Z").await, "the limit was raised");
+    passes.usage.set("alice", &[("limit:requests", "3000")]).await;
+    passes.usage.count("alice", "requests", day("2026-11-23"), 3_000).await;
+    assert!(!is_true("2026-11-23T12:05:00Z").await, "it is reached");
+}
+
+/// A usual day of a few units says too little.
+#[tokio::test]
+async fn few_units_raise_nothing() {
+    let passes = Passes::start().await;
+    passes.usage.set("few", &[("plan", "asks"), ("limit:requests", "20")]).await;
+    for (of, units) in (15..23).map(|of| (of, 15)).chain([(23, 18)]) {
+        let date = format!("2026-11-{of}");
+        passes.usage.count("few", "requests", day(&date), units).await;
+        passes.pass(ms(&format!("{date}T12:00:00Z"))).await;
+    }
+    assert_eq!(passes.notices().await, []);
+}
