@@ -224,10 +224,13 @@ pub fn version_details(words: &[String]) -> String {
 /// round: commands about one subject take it by itself, lists that it only narrows take the option.
 pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> {
     // An argument in its own place with a wrong value was not meant as the subject.
-    if error.kind() != ErrorKind::UnknownArgument {
-        return None;
-    }
-    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
+    let found = match error.kind() {
+        ErrorKind::UnknownArgument => error.get(ContextKind::InvalidArg),
+        // A list with commands beside it takes the word as one.
+        ErrorKind::InvalidSubcommand => error.get(ContextKind::InvalidSubcommand),
+        _ => None,
+    };
+    let Some(ContextValue::String(found)) = found else { return None };
     let mut command = &Cli::command();
     let mut path = vec![command.get_name()];
     for word in words {

@@ -10,6 +10,7 @@ use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded,
 use crate::types::{Day, Metric, Subject, UnixMs, Window};
 use crate::views::UsageView;
 use crate::views::children::{self, ChildView, ChildrenRequest, ChildrenView};
+use crate::views::forecast::ForecastView;
 use crate::views::usage::{self, LimitSource, MetricUsageView, UsageRequest, WindowUsageView};
 
 #[derive(Debug, Args)]
@@ -102,8 +103,10 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
     let rows: Vec<Vec<String>> = windows().map(|(metric, window)| row(metric, window, now)).collect();
     output.rows(&mut Table::new(&HEADING).may_shrink(&["METRIC"]), &rows)?;
     for (metric, window) in windows() {
-        let sentence = window.forecast.as_ref().zip(window.limit);
-        let sentence = sentence.and_then(|(forecast, limit)| forecast.sentence(&usage.subject, &metric.metric, limit));
+        let told = |(forecast, limit): (&ForecastView, u64)| {
+            forecast.sentence(&usage.subject, &metric.metric, &metric.format, limit)
+        };
+        let sentence = window.forecast.as_ref().zip(window.limit).and_then(told);
         sentence.map_or(Ok(()), |sentence| output.line(&sentence))?;
     }
     if windows().any(|(_, window)| window.used.is_none()) {

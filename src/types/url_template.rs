@@ -154,7 +154,7 @@ mod tests {
             ("https://a.test{{ subject }}", "behind the host"),
             ("https://a.test/{{ plan }}", "{{ plan }} is not known, only {{ subject }}"),
             ("https://a.test/{{ subject", "without }}"),
-            ("https://a.test/subject }}", "without {{"),
+            ("https://a.test/subject}}", "without {{"),
             ("https://a.test/{subject}", "without {{"),
             ("https://a.test/a b", "' ' must be percent-encoded"),
             ("https://a.test/ü", "'ü' must be percent-encoded"),

@@ -11,9 +11,8 @@ use crate::forecast::window::LimitInPeriod;
 use crate::forecast::{ForecastState, UsageProfile, WindowForecast};
 use crate::ledger::{daily_usage, usage_profiles};
 use crate::redis_client::Partition;
-use crate::types::text::grouped;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Day, DaySpan, Metric, Period, PeriodSpan, Subject, UnixMs};
+use crate::types::{Day, DaySpan, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs};
 use crate::zones::Zone;
 
 /// Dates before and after today in UTC whose counters may not be archived yet.
@@ -97,13 +96,13 @@ impl ForecastView {
     }
 
     /// A sentence for people, without a full stop; `None` unless it is possible or likely.
-    pub fn sentence(&self, subject: &Subject, metric: &Metric, limit: u64) -> Option<String> {
+    pub fn sentence(&self, subject: &Subject, metric: &Metric, format: &MetricFormat, limit: u64) -> Option<String> {
         let verb = match self.state {
             ForecastState::Possible => ["may reach", "may reach"],
             ForecastState::Likely => ["reaches", "probably reaches"],
             _ => return None,
         };
-        let (limit, window) = (grouped(limit, ","), self.period.window());
+        let (limit, metric, window) = (format.amount(limit), format.name_of(metric), self.period.window());
         let usual = format!("by now it has used {:.1} times its usual", self.times_usual);
         Some(match (self.expected_at, self.earliest_at, self.latest_at) {
             (Some(at), Some(earliest), Some(latest)) => format!(

@@ -67,6 +67,10 @@ async fn a_quiet_contact_hears_of_a_warning_later_and_of_a_used_up_limit_at_once
         assert_ne!(mail.header("Message-ID"), first.header("Message-ID"));
     }
 
+    eventually("their outcomes are recorded", || async {
+        (deliveries(&api, "delivered").await.len() == 3).then_some(())
+    })
+    .await;
     let mut api = api.restart_after_kill(|setup| setup).await;
     assert_eq!(deliveries(&api, "pending").await[0]["id"], json!(id));
     run(&["contact", "add", "alice", "--email", "asleep@b.test", "--quiet", "none"]).expect_done();

@@ -43,6 +43,7 @@ const HISTORY_PROGRESS: &str = "TYPE KEY, HGET KEY x, HGETALL KEY, HSET KEY x x,
 const METRICS: &str = "SMEMBERS KEY, SADD KEY x, EXPIRE KEY 1";
 const FLAG: &str = "TYPE KEY, GET KEY, SET KEY x, EXISTS KEY, UNLINK KEY";
 const OUTBOX: &str = "XLEN KEY, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x, XDEL KEY 0-0";
+const ALERT_LOG: &str = "XADD KEY * x x, EXPIRE KEY 1 NX, PEXPIREAT KEY 1, XRANGE KEY - +, EXISTS KEY, XDEL KEY 0-0";
 const ACTIONS: &str = "XDEL KEY 0-0, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x";
 const REFUSED: &str = "XDEL KEY 0-0, XRANGE KEY - +, XREVRANGE KEY + -, XADD KEY * x x";
 const EVENT_IDS: &str = "LRANGE KEY 0 -1, TYPE KEY, RPUSH KEY x, EXPIRE KEY 1, UNLINK KEY";
@@ -189,6 +190,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.outbox(), OUTBOX),
         (keys.refused(), REFUSED),
         (keys.actions(), ACTIONS),
+        (format!("{}2026-01", keys.alert_log_prefix()), ALERT_LOG),
         (keys.event_ids(0), EVENT_IDS),
         (keys.destinations(), SCHEDULE),
         (keys.destinations_unhealthy(), SCHEDULE),

@@ -76,6 +76,7 @@ fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
         ),
         UsageNoticeKind::Spike => format!("usage of {metric} in the {window} {period} was far above the usual"),
     };
+    let (used, usual_by_now) = (of.amount(*used), of.amount(*usual_by_now));
     format!(
         "It is no alert but a notice: at {raised_at}, {why}; {subject} had used {used} and {usual_by_now} are usual by \
          that time. Its id is {id}."

@@ -139,7 +139,7 @@ fn of_window(
         resets_at.map(|end| format!(", which ends at {end}")).unwrap_or_default()
     )];
     let forecast = window.forecast.as_ref();
-    let forecast = forecast.and_then(|forecast| forecast.sentence(&facts.usage.subject, metric, limit.get()));
+    let forecast = forecast.and_then(|forecast| forecast.sentence(&facts.usage.subject, metric, format, limit.get()));
     said.extend(forecast.map(|sentence| format!("{sentence}.")));
     said.extend(window.granted.map(|granted| {
         let are = if granted == 1 { "is" } else { "are" };
