@@ -11,9 +11,10 @@ fn field(server: &RedisServer, subject: &str, field: &str) -> Option<String> {
     redis::cmd("HGET").arg(format!("quota_subject:{subject}")).arg(field).query(&mut connection).expect("a hash")
 }
 
-fn subjects(server: &RedisServer) -> u64 {
+fn subjects(server: &RedisServer) -> usize {
     let mut connection = server.sync_client().get_connection().expect("it runs");
-    redis::cmd("DBSIZE").query(&mut connection).expect("a number")
+    let keys: Vec<String> = redis::cmd("KEYS").arg("quota_subject:*").query(&mut connection).expect("keys");
+    keys.len()
 }
 
 fn import(server: &RedisServer, folder: &Path, text: &str, options: &[&str]) -> Quotabell {
