@@ -45,7 +45,7 @@ impl FoundProfile {
 /// What a pass begins with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PassMark {
-    /// Number of erasures so far: [`write`] stores nothing after another one.
+    /// Number of erasures so far: [`write()`] stores nothing after another one.
     pub erasure_epoch: u64,
     /// Server time at which the last pass over all subjects began.
     pub passed: Option<UnixMs>,
@@ -126,7 +126,7 @@ pub async fn write(
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub async fn end_pass(
     Partition { client, keys }: &Partition,
     erasure_epoch: u64,

@@ -28,9 +28,13 @@ pub struct LoggedAlert {
 /// How a delivery ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LoggedDelivery {
+    /// Its id.
     pub id: String,
+    /// Its channel: `email`, `webhook` or `none`.
     pub channel: String,
+    /// The contact that it was for; `none` without one.
     pub contact_id: String,
+    /// The mail server's or the receiver's queue.
     pub destination: String,
     /// `delivered`, `dead`, `muted`, `expired` or `cancelled`.
     pub state: String,
@@ -38,6 +42,7 @@ pub struct LoggedDelivery {
     pub attempts: u64,
     /// What the receiver or the network said in the last attempt that failed.
     pub last_error: Option<String>,
+    /// When it ended, server time.
     pub ended_at: Rfc3339,
 }
 
@@ -48,6 +53,7 @@ pub struct LogFilter {
     pub since: UnixMs,
     /// Raised before this time.
     pub until: UnixMs,
+    /// Only this subject's.
     pub subject: Option<Subject>,
 }
 

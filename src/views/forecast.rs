@@ -22,6 +22,7 @@ const DATES_BEFORE: u64 = 3;
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Forecast")]
 pub struct ForecastView {
+    /// Whether it will be reached, in a word.
     pub state: ForecastState,
     /// Of reaching the limit; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,11 +9,14 @@ use crate::subjects::Plans;
 /// Reads the state of all subjects, deliveries and daemons. Each method makes a bounded number of calls.
 #[derive(Debug, Clone)]
 pub struct Observer {
+    /// Every partition.
     pub partitions: Partitions,
+    /// Finds the contacts of a subject.
     pub contacts: ContactResolver,
     /// The contacts of the configuration, with the ids that deliveries to them have.
     pub configured: Vec<Contact>,
     /// Which alerts are sent if a count passes several thresholds at once.
     pub on_multiple: MultiplePolicy,
+    /// The plans in effect.
     pub plans: Plans,
 }
