@@ -36,6 +36,7 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     limits         -
     thresholds     -
     locale         -
+    name           -
     contact        c_ab39b01901a28f91 email a@b.test (muted until 2100-01-01T00:00:00.000Z: office)
     mute           the subject is muted: moving
     mute           metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z

@@ -101,7 +101,8 @@ async fn the_checker_finds_whatever_is_changed() {
     let all: Vec<String> = run(&client, &["KEYS", "quota_*"]).await;
     assert!(all.len() > 15, "{all:?}");
     for name in all {
-        // Leases, the metrics of a period, the ids of events and the log of alerts say nothing about counts. The outbox is empty.
+        // Leases, the metrics of a period, the ids of events and the log of alerts say nothing about counts. The outbox
+        // is empty.
         if ["quota_lease:", "quota_daemons", "quota_metrics:", "quota_seen:", "quota_outbox:", "quota_alert_log:"]
             .iter()
             .any(|kind| name.starts_with(kind))
