@@ -13,9 +13,9 @@ pub struct Labels {
     pub subject_name: Option<DisplayName>,
     /// The name, unit and scale of the metric.
     pub format: MetricFormat,
-    /// Where the customer gets more.
+    /// The page of the plan on which the customer gets more.
     pub upgrade_url: Option<String>,
-    /// Where the customer sees its usage.
+    /// The page of the plan on which the customer sees its usage.
     pub usage_url: Option<String>,
 }
 

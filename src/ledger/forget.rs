@@ -154,11 +154,7 @@ pub async fn limiters(
 
 /// Removes a branch from the log of actions. Repeatable.
 pub async fn actions(Partition { client, keys }: &Partition, branch: &Branch) -> RedisResult<u64> {
-    let is_of = |values: &[Vec<u8>]| {
-        let subject = values.chunks_exact(2).find(|pair| pair[0] == b"subject");
-        subject.and_then(|pair| str::from_utf8(&pair[1]).ok()).is_some_and(|subject| branch.contains(subject))
-    };
-    client.remove_entries(&keys.actions(), ACTIONS_AT_ONCE, is_of).await
+    client.remove_entries(&keys.actions(), ACTIONS_AT_ONCE, |values| branch.is_named_by(values)).await
 }
 
 /// Removes the refused events of a branch. Repeatable.
@@ -167,10 +163,7 @@ pub async fn actions(Partition { client, keys }: &Partition, branch: &Branch) ->
 ///
 /// The error of Redis or of the connection; some events may already be removed.
 pub async fn refused(Partition { client, keys }: &Partition, branch: &Branch) -> RedisResult<u64> {
-    let is_of = |values: &[Vec<u8>]| {
-        // Three fields of our own precede the event's fields.
-        let own = values.chunks_exact(2).skip(3).find(|pair| pair[0] == b"subject");
-        own.and_then(|pair| str::from_utf8(&pair[1]).ok()).is_some_and(|subject| branch.contains(subject))
-    };
+    // Three fields of our own precede the event's fields.
+    let is_of = |values: &[Vec<u8>]| values.get(6..).is_some_and(|of_event| branch.is_named_by(of_event));
     client.remove_entries(&keys.refused(), REFUSED_AT_ONCE, is_of).await
 }

@@ -56,10 +56,6 @@ async fn set_retention(Partition { client, keys }: &Partition, days: u32) -> Red
 ///
 /// The error of Redis or of the connection; some entries may already be removed.
 pub async fn forget_in_log(Partition { client, keys }: &Partition, branch: &Branch) -> RedisResult<u64> {
-    let is_of = |values: &[Vec<u8>]| {
-        let subject = values.chunks_exact(2).find(|pair| pair[0] == b"subject");
-        subject.and_then(|pair| str::from_utf8(&pair[1]).ok()).is_some_and(|subject| branch.contains(subject))
-    };
     let logs: Vec<String> =
         months(client.server_time().await?).into_iter().map(|month| keys.alert_log(month)).collect();
     let mut pipeline = redis::pipe();
@@ -69,7 +65,7 @@ pub async fn forget_in_log(Partition { client, keys }: &Partition, branch: &Bran
     let exist: Vec<bool> = client.pipe(&pipeline).await?;
     let mut removed = 0;
     for (log, _) in logs.iter().zip(exist).filter(|(_, exists)| *exists) {
-        removed += client.remove_entries(log, ENTRIES_AT_ONCE, is_of).await?;
+        removed += client.remove_entries(log, ENTRIES_AT_ONCE, |values| branch.is_named_by(values)).await?;
     }
     Ok(removed)
 }

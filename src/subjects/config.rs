@@ -26,10 +26,10 @@ pub struct PlanConfig {
     /// How long before the expiry of a grant its subject is told.
     #[serde(default, with = "duration::optional", skip_serializing_if = "Option::is_none")]
     pub grant_notice: Option<Duration>,
-    /// Where a customer gets more; alerts link to it.
+    /// The page on which a customer gets more; alerts link to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_url: Option<UrlTemplate>,
-    /// Where a customer sees its usage; alerts link to it.
+    /// The page on which a customer sees its usage; alerts link to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_url: Option<UrlTemplate>,
     /// Which limits that will be reached are told.

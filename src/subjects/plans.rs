@@ -31,9 +31,9 @@ pub struct Plan {
     pub refuse_at: RefuseAt,
     /// How long before the expiry of a grant its subject is told. Counting ignores it.
     pub grant_notice: Option<Duration>,
-    /// Where a customer gets more.
+    /// The page on which a customer gets more.
     pub upgrade_url: Option<UrlTemplate>,
-    /// Where a customer sees its usage.
+    /// The page on which a customer sees its usage.
     pub usage_url: Option<UrlTemplate>,
     /// Which limits that will be reached are told. Counting ignores it.
     pub forecast: Option<ForecastConfig>,

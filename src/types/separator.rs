@@ -103,6 +103,12 @@ impl Branch {
     pub fn contains(&self, subject: &str) -> bool {
         subject == self.top.as_str() || self.separator.is_below(subject, self.top.as_str())
     }
+
+    /// Whether the field `subject` of an entry of a stream, names and values in turn, names one of its subjects.
+    pub fn is_named_by(&self, values: &[Vec<u8>]) -> bool {
+        let subject = values.chunks_exact(2).find(|pair| pair[0] == b"subject");
+        subject.and_then(|pair| str::from_utf8(&pair[1]).ok()).is_some_and(|subject| self.contains(subject))
+    }
 }
 
 impl std::str::FromStr for Separator {
