@@ -14,9 +14,10 @@ use quotabell::contacts::Contact;
 use quotabell::evaluation::pass::PassSlice;
 use quotabell::evaluation::{HourlyPass, StoredNoticeJudge};
 use quotabell::forecast::UsageProfile;
+use quotabell::ledger::forget;
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
+use quotabell::ledger::usage_notices::{self, RaiseReply};
 use quotabell::ledger::usage_profiles::{self, PassMark, ProfilesReply};
-use quotabell::ledger::{forget, usage_notices};
 use quotabell::outbox::NoticeJudge as _;
 use quotabell::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use quotabell::subjects::Plans;
@@ -515,6 +516,24 @@ async fn days_are_learned_once_after_an_outage() {
     let learned = passes.profile("alice").await;
     assert_eq!(passes.pass(ms("2026-11-13T18:00:00Z")).await.stored, 0);
     assert_eq!(passes.profile("alice").await, learned);
+}
+
+/// A forecast that was judged before the limit was reached is no forecast any more.
+#[tokio::test]
+async fn a_forecast_of_a_limit_that_is_reached_meanwhile_is_not_raised() {
+    let passes = at_noon(&[("alice", 2_400)]).await;
+    passes.pass(ms(NOON)).await;
+    let notice = passes.newest_notice().await;
+    let erasures = usage_profiles::mark(&passes.partition).await.expect("read").erasure_epoch;
+    let raise = async || usage_notices::raise(&passes.partition, erasures, &notice).await.expect("redis answers");
+    assert_eq!(raise().await, RaiseReply::Known, "it was raised");
+    passes
+        .run(&["DEL", &passes.usage.keys.notice_flag(notice.kind, &notice.subject, &notice.metric, notice.period)])
+        .await;
+    passes.usage.count("alice", "requests", day("2026-11-23"), 3_000).await;
+    assert_eq!(raise().await, RaiseReply::Known, "the limit is reached");
+    passes.usage.count("alice", "requests", day("2026-11-23"), 2_999).await;
+    assert_eq!(raise().await, RaiseReply::Raised);
 }
 
 /// A usual day of a few units says too little.
