@@ -23,6 +23,11 @@ impl Fields {
         Self(form_urlencoded::parse(encoded).into_owned().collect())
     }
 
+    /// Every field, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(String, String)> {
+        self.0.iter()
+    }
+
     /// Every value of a name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(named, _)| named == name).map(|(_, value)| value.as_str())
