@@ -6,7 +6,6 @@ use minijinja::context;
 use redis::RedisError;
 use serde::Serialize;
 
-use super::fields::Fields;
 use super::href::up_from;
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
@@ -21,12 +20,15 @@ pub enum ConsoleError {
     Rendered(Box<Response>),
 }
 
+/// Names and values.
+type SentFields = Vec<(String, String)>;
+
 /// A form that was refused.
 #[derive(Debug, Serialize)]
 pub struct RefusedForm {
     action: &'static str,
-    shown: Vec<(String, String)>,
-    hidden: Vec<(String, String)>,
+    shown: SentFields,
+    hidden: SentFields,
 }
 
 impl ConsoleError {
@@ -49,12 +51,10 @@ impl ConsoleError {
         }
     }
 
-    /// The same with the form, so that it can be corrected: the fields named `shown` as they were sent.
+    /// The same with the form, so that it can be corrected: the fields that are shown, and the hidden ones, as sent.
     #[must_use]
-    pub fn with_form(mut self, action: &'static str, fields: &Fields, shown: &[&str]) -> Self {
+    pub fn with_form(mut self, action: &'static str, (shown, hidden): (SentFields, SentFields)) -> Self {
         if let Self::Told { refused, .. } = &mut self {
-            let sent = fields.iter().cloned();
-            let (shown, hidden) = sent.partition(|(name, _)| shown.contains(&name.as_str()));
             *refused = Some(Box::new(RefusedForm { action, shown, hidden }));
         }
         self

@@ -23,9 +23,9 @@ impl Fields {
         Self(form_urlencoded::parse(encoded).into_owned().collect())
     }
 
-    /// Every field, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(String, String)> {
-        self.0.iter()
+    /// The fields of these names, and the others.
+    pub(super) fn partition(self, names: &[&str]) -> (Vec<(String, String)>, Vec<(String, String)>) {
+        self.0.into_iter().partition(|(name, _)| names.contains(&name.as_str()))
     }
 
     /// Every value of a name.

@@ -23,7 +23,7 @@ pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Resul
         _ => href_to("subject", &[("id", Some(form.fields.raw("subject")))]),
     };
     let (fields, shown) = (form.fields.clone(), ["metric", "for", "until", "reason"]);
-    form.once(console, next, change_mute).await.map_err(|error| error.with_form("mute", &fields, &shown))
+    form.once(console, next, change_mute).await.map_err(|error| error.with_form("mute", fields.partition(&shown)))
 }
 
 async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> Result<Done, ConsoleError> {

@@ -226,6 +226,9 @@ fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
         })
         .collect();
     match said.is_empty() {
+        true if deliveries.len() >= DELIVERIES_MAX => {
+            format!("None of the newest {DELIVERIES_MAX} deliveries is of it; `quotabell explain {alert}` says more.")
+        }
         true => format!("No delivery of it is there; `quotabell explain {alert}` says why."),
         false => format!("Its deliveries: {}; `quotabell explain {alert}` says more.", said.join(", ")),
     }
