@@ -21,7 +21,7 @@ pub enum ConsoleError {
 }
 
 /// Names and values.
-type SentFields = Vec<(String, String)>;
+pub(super) type SentFields = Vec<(String, String)>;
 
 /// A form that was refused.
 #[derive(Debug, Serialize)]

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
-use super::error::ConsoleError;
+use super::error::{ConsoleError, SentFields};
 use crate::api::path::{self, parameter};
 use crate::api::problem::Problem;
 use crate::types::Subject;
@@ -24,7 +24,7 @@ impl Fields {
     }
 
     /// The fields of these names, and the others.
-    pub(super) fn partition(self, names: &[&str]) -> (Vec<(String, String)>, Vec<(String, String)>) {
+    pub(super) fn partition(self, names: &[&str]) -> (SentFields, SentFields) {
         self.0.into_iter().partition(|(name, _)| names.contains(&name.as_str()))
     }
 
