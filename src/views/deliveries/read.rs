@@ -23,7 +23,7 @@ use crate::types::{
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 17] = [
     "type",
     "alert_id",
     "subject",
@@ -34,6 +34,7 @@ const FIELDS: [&str; 16] = [
     "created_at_ms",
     "contact_id",
     "ended_at_ms",
+    "replayed_at_ms",
     "alert",
     "grant_expires",
     "usage_notice",
@@ -343,6 +344,7 @@ impl StoredDelivery {
             period: alert.as_ref().map(|alert| alert.period).or(usage_notice.as_ref().map(|notice| notice.period)),
             created_at: take("created_at_ms").and_then(time)?,
             ended_at: take("ended_at_ms").and_then(time),
+            replayed_at: take("replayed_at_ms").and_then(time),
             is_leased: times.is_leased && next_due.is_some(),
             next_probe: of_pending(times.next_probe),
             discarded_at: take("discarded_at_ms").and_then(time),
