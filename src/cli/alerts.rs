@@ -71,7 +71,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let gone = args.period.is_some_and(|period| kept_until(period, config.stream.late_max) <= now);
     let nothing = if gone { "the alerts of that period are no longer kept" } else { "no alerts" };
     let filter = AlertFilter { subject: args.subject, since };
-    let listed = alerts::of_partitions(&redis.partitions, &periods, &filter).await;
+    let listed = alerts::of_partitions(&redis.partitions, &periods, &filter, now).await;
     let mut listed = redis.explained("read alerts", listed)?;
     if args.period.is_none() && since.is_none() {
         // The period of a total holds all of its alerts.
@@ -90,7 +90,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
 /// The age of a total's alerts that are listed with those of today and yesterday.
 const TWO_DAYS_MS: i64 = 2 * 86_400_000;
 
-const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];
+const HEADING: [&str; 9] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "STATE", "ID"];
 
 fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
     vec![
@@ -101,6 +101,7 @@ fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
         format.amount(alert.used),
         format.amount(alert.limit),
         alert.period.to_string(),
+        alert.status.map_or_else(String::new, |status| status.to_string()),
         short_id(alert.id.as_str()).to_owned(),
     ]
 }

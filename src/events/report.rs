@@ -11,6 +11,7 @@ use crate::ledger::trim::TrimWarning;
 use crate::ledger::{Batch, CommitReply};
 use crate::redis_client::{ErrorKind, ReadError};
 use crate::subjects::FieldError;
+use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::{DeploymentId, ONCE_A_MINUTE, PartitionNumber, StreamId, Subject, keys, meters};
 
 use super::counting_status::CountingStatus;
@@ -22,6 +23,7 @@ use super::session_error::SessionError;
 pub struct WorkerReport {
     partition: PartitionNumber,
     new_alerts: Arc<Notify>,
+    judged: ChangeFeed,
     status: CountingStatus,
     /// The number of commits.
     pub(super) commits: u64,
@@ -41,11 +43,17 @@ pub struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// Starts without reports. Notifies `new_alerts` after a commit that raised alerts.
-    pub const fn new(partition: PartitionNumber, new_alerts: Arc<Notify>, status: CountingStatus) -> Self {
+    /// Starts without reports. Notifies `new_alerts` after a commit that raised alerts, and names in `judged` the
+    /// subjects whose alerts may have changed.
+    pub fn new(
+        partition: PartitionNumber,
+        (new_alerts, judged): (Arc<Notify>, ChangeFeed),
+        status: CountingStatus,
+    ) -> Self {
         Self {
             partition,
             new_alerts,
+            judged,
             status,
             commits: 0,
             deployment: None,
@@ -217,6 +225,13 @@ impl WorkerReport {
         }
         if raised > 0 {
             self.new_alerts.notify_one();
+        }
+        // A credit may end alerts, and the end of what was raised must be awaited.
+        let lowered = batch.groups.iter().flat_map(|group| &group.rows).filter(|row| row.total < row.before);
+        let named = lowered.map(|row| &row.subject).chain(batch.alerts.iter().map(|new| &new.record.alert.subject));
+        let named: Vec<Vec<u8>> = named.map(|subject| subject.as_str().as_bytes().to_vec()).collect();
+        if !named.is_empty() {
+            self.judged.note(SubjectChanges::Of(named));
         }
     }
 

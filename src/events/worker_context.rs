@@ -60,6 +60,8 @@ pub struct EventWorkerParts {
     pub cache_entries: usize,
     /// The feed of changed subjects.
     pub changes: ChangeFeed,
+    /// Receives the subjects whose counts have passed a threshold, or were lowered.
+    pub judged: ChangeFeed,
     /// Notified after a commit that raised alerts.
     pub new_alerts: Arc<Notify>,
     /// Receives the partitions in which counting has stopped.
@@ -78,7 +80,11 @@ impl EventWorker {
                 PeriodArchiver::new(keys.clone(), config.late_max, parts.history),
             ),
             settings: SettingsCache::new(parts.cache_entries, &parts.plans),
-            report: WorkerReport::new(keys.partition(), Arc::clone(&parts.new_alerts), parts.status.clone()),
+            report: WorkerReport::new(
+                keys.partition(),
+                (Arc::clone(&parts.new_alerts), parts.judged.clone()),
+                parts.status.clone(),
+            ),
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
             batch_sizer: BatchSizer::new(),

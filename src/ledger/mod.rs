@@ -3,6 +3,8 @@
 //! Owns the layout of counters and records in Redis; only this folder and `types/keys.rs` know it. Never reads the
 //! stream and never decides who has which limit. Read next: [`commit`], the script behind all promises.
 
+pub mod alert_ends;
+pub mod alert_judge;
 pub mod audit;
 pub mod batch;
 pub mod check;
