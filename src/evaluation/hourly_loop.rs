@@ -68,7 +68,7 @@ impl HourlyLoop {
         let hour = |at: UnixMs| at.0.div_euclid(HOUR_MS);
         // A clock that was set back makes a pass due, too.
         if mark.passed.is_none_or(|passed| hour(passed) != hour(now)) {
-            if ReaderState::until(&self.partition, &self.daemon, now).await? == ReaderState::UpToDate {
+            if ReaderState::read(&self.partition, &self.daemon, now).await? == ReaderState::UpToDate {
                 self.pass(now, mark, stop).await?;
             }
             return Ok(CHECK_EVERY);
@@ -103,7 +103,7 @@ impl HourlyLoop {
             tracing::warn!(unreadable, "profiles of usual usage can't be read: these subjects begin anew");
         }
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
-        usage_profiles::end_pass(partition, erasures, began).await?;
+        pass.end(erasures).await?;
         tracing::debug!(partition = %partition.number(), counters, took = ?started.elapsed(), "usual usage is learned");
         Ok(())
     }

@@ -23,17 +23,12 @@ pub(super) enum ReaderState {
 impl ReaderState {
     /// Reads the state, given this daemon's name in leases.
     pub(super) async fn read(partition: &Partition, daemon: &str, now: UnixMs) -> RedisResult<Self> {
-        Self::until(partition, daemon, now.plus(-LAG_MAX_MS)).await
-    }
-
-    /// The same for what arrived until this time.
-    pub(super) async fn until(partition: &Partition, daemon: &str, until: UnixMs) -> RedisResult<Self> {
         let Partition { client, keys } = partition;
         let holder: Option<String> = client.query(redis::cmd("GET").arg(keys.lease())).await?;
         if holder.as_deref() != Some(daemon) {
             return Ok(Self::Elsewhere);
         }
-        let has_counted = counted_until(client, keys).await?.is_some_and(|counted| counted >= until);
+        let has_counted = counted_until(client, keys).await?.is_some_and(|counted| counted >= now.plus(-LAG_MAX_MS));
         Ok(if has_counted || lag(client, keys).await? == 0 { Self::UpToDate } else { Self::Behind })
     }
 }
