@@ -10,7 +10,7 @@ use super::since::Since;
 use super::whole_number::from_one;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{FormatArgs, Table, print_list};
-use crate::types::{Alert, MetricFormat, Period, Subject};
+use crate::types::{Alert, AlertState, MetricFormat, Period, Subject};
 use crate::views::alerts::{self, AlertFilter};
 use crate::views::short_id;
 
@@ -18,7 +18,7 @@ use crate::views::short_id;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Lists alerts of every window, oldest first. An alert that was raised again under a higher limit is \
-        listed each time. Without --period and --since, lists those of today and yesterday in any time zone. Alerts \
+        listed each time. REACHED names those that have ended; --json has when and why. Without --period and --since, lists those of today and yesterday in any time zone. Alerts \
         are kept for 48 h after their period has ended in every time zone, those of a total as long as the subject.
 
 Examples:
@@ -90,20 +90,26 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
 /// The age of a total's alerts that are listed with those of today and yesterday.
 const TWO_DAYS_MS: i64 = 2 * 86_400_000;
 
-const HEADING: [&str; 9] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "STATE", "ID"];
+const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];
 
 fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
     vec![
         raised_at(alert),
         alert.subject.to_string(),
         alert.metric.to_string(),
-        alert.threshold.label(),
+        reached(alert),
         format.amount(alert.used),
         format.amount(alert.limit),
         alert.period.to_string(),
-        alert.status.map_or_else(String::new, |status| status.to_string()),
         short_id(alert.id.as_str()).to_owned(),
     ]
+}
+
+/// The threshold, and whether the alert has ended.
+fn reached(alert: &Alert) -> String {
+    let label = alert.threshold.label();
+    let has_ended = alert.status.is_some_and(|status| status.state == AlertState::Ended);
+    if has_ended { format!("{label} {}", AlertState::Ended) } else { label }
 }
 
 /// Month, day and minute; the period beside it has the year, except that of a total.

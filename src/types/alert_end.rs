@@ -1,7 +1,5 @@
 //! The end of an alert: when and why it was over.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -49,16 +47,6 @@ pub struct AlertStatus {
     /// When and why; absent while it is open.
     #[serde(flatten)]
     pub end: Option<AlertEnd>,
-}
-
-/// `open`, or the reason of the end.
-impl fmt::Display for AlertStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.end {
-            Some(end) => end.reason.fmt(f),
-            None => self.state.fmt(f),
-        }
-    }
 }
 
 impl From<Option<AlertEnd>> for AlertStatus {
