@@ -10,11 +10,11 @@ pub use super::route::{Access, Route};
 use super::scope::Scope;
 use super::status_doc::{
     AUTHORIZE_FORBIDDEN, CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE,
-    StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
+    StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, json_lines, of_handler, ok, problem, text,
 };
 use super::{
-    actions, authorize, check, consent_links, contacts, deliveries, grants, mutes, overview, probes, reload, subjects,
-    top,
+    actions, alert_log, authorize, check, consent_links, contacts, deliveries, grants, mutes, overview, probes, reload,
+    subjects, top,
 };
 use crate::outbox::DeliveryAction;
 use Access::Open;
@@ -300,16 +300,17 @@ pub const ROUTES: &[Route] = &[
             "Those with alerts in periods that go on, from slices of the recorded alerts. A page may be shorter than \
              `limit`, or empty, although more follow.",
         ),
-    observed("/v1/alerts", || get(overview::alerts))
-        .operation(
-            "listAllAlerts",
-            "overview",
-            "List the stored alerts of all subjects, newest first, with who was notified",
-        )
+    observed("/v1/alerts", || get(alert_log::read))
+        .operation("exportAlerts", "overview", "Export the log of alerts")
         .about(
-            "Looks at the contacts that each subject has now. If more than 5,000 alerts are stored, they are listed in \
-             slices, the periods that end last first, and the order is that within a slice. A page may be shorter than \
-             `limit`, or empty, although more follow.",
+            "JSON objects of `alert`, as it was raised, and `deliveries` with their ends: `history.alerts_days` long.",
+        )
+        .answers(&[json_lines("The alerts, partition by partition, the oldest first."), REDIS_UNAVAILABLE]),
+    observed("/v1/alerts/newest", || get(overview::alerts))
+        .operation("listAllAlerts", "overview", "List the newest alerts of all subjects, and who was notified")
+        .about(
+            "Looks at the contacts that each subject has now. More than 5,000 stored alerts are listed in slices, the \
+             periods that end last first. A page may be shorter than `limit`, or empty, although more follow.",
         ),
     observed("/v1/destinations", || get(overview::destinations)).operation(
         "listDestinations",

@@ -32,8 +32,10 @@ const SUBJECTS_AT_ONCE: usize = 100;
 const RECORDS_AT_ONCE: usize = 1_000;
 /// Maximum number of records and subjects per second.
 const RECORDS_PER_S: u32 = 10_000;
-/// Minimum pause between two slices.
+/// Minimum pause after each slice.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
+/// The same after changed subjects: those that change meanwhile are looked at together.
+const CHANGES_PAUSE: Duration = Duration::from_millis(100);
 /// How often the loop looks at the clock, at the lease, and whether the counting keeps up.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -121,7 +123,8 @@ impl EndsLoop {
             read += self.search_some(agenda, search, now).await?;
         }
         let pause = Duration::from_secs(read as u64) / RECORDS_PER_S;
-        Ok(if agenda.is_busy() { pause.max(PAUSE_MIN) } else { LOOK_EVERY })
+        tokio::time::sleep(pause.max(if subjects.is_empty() { PAUSE_MIN } else { CHANGES_PAUSE })).await;
+        Ok(if agenda.is_busy() { Duration::ZERO } else { LOOK_EVERY })
     }
 
     /// Begins a search of all alerts that may change.

@@ -9,7 +9,7 @@ use crate::ledger::batch::MetricPeriod;
 use crate::outbox::ResolvedVerdict;
 use crate::redis_client::Partition;
 use crate::subjects::StoredLevels;
-use crate::types::{AlertId, ContactId, DeliveryId, DeliveryState, ResolvedNotice, StreamId, UnixMs};
+use crate::types::{AlertId, ContactId, DeliveryId, DeliveryState, ResolvedNotice, UnixMs};
 
 /// How long an alert that has no delivery yet may be on its way: an entry of the outbox that nobody can read stays
 /// there for ever.
@@ -41,16 +41,19 @@ impl StoredNoticeJudge {
             alerts.map(|alert| &alert.id).filter(is_newer).filter(|_| notice.only_alert().is_none()).collect();
         let told: Vec<&AlertId> = notice.alerts.iter().collect();
         let newer = states(partition, &newer, contact).await?;
-        if newer.iter().any(|state| matches!(state, Some(DeliveryState::Delivered | DeliveryState::Pending))) {
+        if newer.contains(&Some(DeliveryState::Delivered)) {
             return Ok(ResolvedVerdict::Never);
         }
         let told = states(partition, &told, contact).await?;
+        let delivered = told.contains(&Some(DeliveryState::Delivered));
         let is_on_its_way = told.contains(&Some(DeliveryState::Pending))
+            || newer.contains(&Some(DeliveryState::Pending))
             || told.contains(&None) && is_fanning_out(partition, notice, now).await?;
         Ok(match present {
-            _ if !told.contains(&Some(DeliveryState::Delivered)) && !is_on_its_way => ResolvedVerdict::Never,
-            Some(present) if told.contains(&Some(DeliveryState::Delivered)) => ResolvedVerdict::True(Box::new(present)),
-            _ => ResolvedVerdict::Later,
+            _ if is_on_its_way => ResolvedVerdict::Later,
+            _ if !delivered => ResolvedVerdict::Never,
+            Some(present) => ResolvedVerdict::True(Box::new(present)),
+            None => ResolvedVerdict::Later,
         })
     }
 
@@ -105,10 +108,6 @@ async fn is_fanning_out(
     if now > notice.raised_at.0.plus(FAN_OUT_MAX_MS) {
         return Ok(false);
     }
-    let mut command = redis::cmd("XRANGE");
-    command.arg(keys.outbox()).arg("-").arg("+").arg("COUNT").arg(1);
-    let oldest: Vec<(String, redis::Value)> = client.query(&command).await?;
-    let oldest = oldest.first().and_then(|(id, _)| id.parse::<StreamId>().ok());
-    let raised = u64::try_from(notice.raised_at.0.0).unwrap_or(0);
-    Ok(oldest.is_some_and(|oldest| oldest.ms <= raised))
+    let waiting: u64 = client.query(redis::cmd("XLEN").arg(keys.outbox())).await?;
+    Ok(waiting > 0)
 }

@@ -31,7 +31,8 @@ impl Recipients {
         let hears = |contact: &Contact| hears(&contact.filter, notification, on_multiple);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;
         if let QuotaNotification::Resolved(notice) = notification {
-            let operator = operator.iter().filter(|one| one.takes_plan(&notice.plan)).map(|one| &one.contact);
+            // An upgrade ends alerts of the plan before.
+            let operator = operator.iter().map(|one| &one.contact);
             let hears = |contact: &&Contact| contact.hears_end(notice.scope) && contact.filter.takes(notice);
             let contacts = distinct(readable.iter().filter(hears)).into_iter().chain(operator.filter(hears));
             return Self { contacts: contacts.cloned().collect(), waits: false };

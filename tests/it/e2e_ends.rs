@@ -139,7 +139,7 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     assert!(listed.contains("80% ended"), "{listed}");
     let explained = run(&format!("explain {}", open["id"].as_str().expect("an id"))).expect_done();
     assert!(explained.contains("because a higher limit or a grant put the count"), "{explained}");
-    let all = api.caller.get("/v1/alerts").await.json();
+    let all = api.caller.get("/v1/alerts/newest").await.json();
     assert_eq!(all["alerts"][0]["state"], "ended");
     let exported: Value = serde_json::from_str(run("alerts export --since 1h").expect_done().trim()).expect("a line");
     assert_eq!((&exported["state"], &exported["end_reason"]), (&json!("ended"), &json!("limit_raised")));

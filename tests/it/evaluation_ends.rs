@@ -142,6 +142,7 @@ async fn an_end_is_true_for_contacts_that_got_the_alert_once_nothing_is_open() {
     // An older entry of the outbox may be the alert.
     ends.run(&["XADD", &ends.partition.keys.outbox(), "1-1", "alert", "{}"]).await;
     assert_eq!(ends.verdict(&notice, "new").await, ResolvedVerdict::Later);
+    ends.run(&["DEL", &ends.partition.keys.outbox()]).await;
 
     // A later alert is told by a later end, which is the only one that the contact gets.
     let second = ends.raise(100).await;
@@ -152,6 +153,12 @@ async fn an_end_is_true_for_contacts_that_got_the_alert_once_nothing_is_open() {
         ends.verdict(&notice, "got").await,
         ResolvedVerdict::True(ResolvedNotice { used: 5_000, ..*told }.into())
     );
+    ends.deliver(&second, "got", "pending").await;
+    assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Later, "if it arrives, its end tells of both");
+    let of_both = ends.notice(ResolvedScope::Quota, &[&first, &second]);
+    assert_eq!(ends.verdict(&of_both, "got").await, ResolvedVerdict::Later, "the alert at 100 % comes first");
+    ends.deliver(&second, "got", "dead").await;
+    assert!(matches!(ends.verdict(&notice, "got").await, ResolvedVerdict::True(_)), "it never arrived");
     ends.deliver(&second, "got", "delivered").await;
     assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Never);
     assert!(matches!(ends.verdict(&of_first, "got").await, ResolvedVerdict::True(_)), "each incident is closed");
