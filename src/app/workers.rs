@@ -16,6 +16,7 @@ use crate::events::worker::EventWorkerParts;
 use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
+use crate::ledger::ends_feed::EndsFeed;
 use crate::outbox::alert_log;
 use crate::outbox::{
     ChannelNotifier, ConsentRequests, ContactChangeListener, DigestLoop, DispatcherConfig, FanOutLoop, LEASE_MARGIN,
@@ -77,6 +78,7 @@ impl Workers<'_> {
         };
         let waker_contacts = Arc::clone(&outbox.contacts);
         for ((partition, changes), judged) in partitions.into_iter().zip(feeds).zip(ends_feeds) {
+            let judged = EndsFeed::new(judged);
             let new_alerts = Arc::new(Notify::new());
             let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
             self.spawn_counting(tasks, &partition.keys, lease, (changes, judged.clone()), &new_alerts)?;
@@ -92,7 +94,7 @@ impl Workers<'_> {
                 plans: plans.clone(),
                 contacts: Arc::clone(&outbox.contacts),
                 daemon: daemon.clone(),
-                changes: judged,
+                feed: judged,
                 late_max: parts.config.stream.late_max,
                 new_notices: Arc::clone(&new_notices),
             };
@@ -127,7 +129,7 @@ impl Workers<'_> {
         tasks: &mut Tasks,
         keys: &Keys,
         lease: PartitionLease,
-        (changes, judged): (ChangeFeed, ChangeFeed),
+        (changes, judged): (ChangeFeed, EndsFeed),
         new_alerts: &Arc<Notify>,
     ) -> anyhow::Result<()> {
         let Parts { config, plans, endpoint, .. } = self.parts;

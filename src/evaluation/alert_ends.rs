@@ -1,7 +1,7 @@
 //! Judges the alerts of quotas by present counts and settings, stores their ends and raises the notices that contacts
 //! ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -17,7 +17,9 @@ use crate::redis_client::Partition;
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::resolved_notice::QuotaNow;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{AlertEnds, PeriodSpan, RaisedRecord, ResolvedNotice, ResolvedScope, Subject, UnixMs, meters};
+use crate::types::{
+    AlertEnds, PeriodSpan, RaisedRecord, ResolvedNotice, ResolvedScope, Subject, Threshold, UnixMs, meters,
+};
 
 /// Number of scripts that run at once.
 const WRITTEN_AT_ONCE: usize = 50;
@@ -131,8 +133,8 @@ impl EndsJudge<'_> {
         let mut notices = notices(known, judged);
         // Most contacts ask for no ends: then nothing goes through the outbox.
         notices.retain(|notice| !Recipients::select(notice, contacts, MultiplePolicy::Each).contacts.is_empty());
-        let thresholds = profile.as_ref().map_or(&[][..], |profile| profile.thresholds());
-        let told = (thresholds, notices.as_slice());
+        let thresholds = known_thresholds(self.plans, profile.as_deref());
+        let told = (&thresholds, notices.as_slice());
         let reply = alert_ends::write(self.partition, erasures, group, judged, told, state.now).await?;
         if reply != EndsReply::Written {
             return Ok(None);
@@ -151,6 +153,13 @@ impl EndsJudge<'_> {
         }
         Ok(Some(notices.len()))
     }
+}
+
+/// The thresholds of which a subject may have alerts: those of all plans, because its plan may have changed, and its
+/// own.
+pub(super) fn known_thresholds(plans: &Plans, profile: Option<&Profile>) -> BTreeSet<Threshold> {
+    let of_plans = plans.thresholds().into_iter().map(|(threshold, _)| threshold);
+    of_plans.chain(profile.into_iter().flat_map(|profile| profile.thresholds().iter().copied())).collect()
 }
 
 /// What decides about a group, by the settings of its subject.
@@ -191,4 +200,22 @@ fn notices(known: &KnownGroup<'_>, judged: &EndsVerdict<'_>) -> Vec<ResolvedNoti
     let notice = |scope, alerts: &[_]| ResolvedNotice::new(scope, alerts, judged.last_end(alerts)?, quota);
     let of_alerts = judged.first_ended.iter().filter_map(|alert| notice(ResolvedScope::Alert, &[*alert]));
     of_alerts.chain(notice(ResolvedScope::Quota, &judged.resolved)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subjects::config::PlanConfig;
+
+    /// After a change to a plan with other thresholds, alerts at those of the plan before would be looked up ten minutes
+    /// later.
+    #[test]
+    fn alerts_at_the_thresholds_of_any_plan_are_looked_up() {
+        let plan = |text: &str| toml::from_str::<PlanConfig>(text).expect("a plan");
+        let free = plan("thresholds = [80]\nlimits = { requests = \"100/day\" }");
+        let pro = plan("thresholds = [95]\nlimits = { requests = \"100/day\" }");
+        let plans = Plans::new(&[("free".to_owned(), free), ("pro".to_owned(), pro)].into(), "free").expect("there");
+        let known: Vec<String> = known_thresholds(&plans, None).iter().map(Threshold::to_string).collect();
+        assert_eq!(known, ["80", "95"]);
+    }
 }

@@ -72,8 +72,12 @@ impl EndsAgenda {
         self.is_search_wanted = true;
     }
 
-    /// Adds what was learned of some groups.
-    pub(super) fn learn(&mut self, period_ends: Vec<(UnixMs, MetricPeriod)>, watched: Vec<Subject>) {
+    /// Adds when periods with open alerts end, and subjects to look at again.
+    pub(super) fn learn(
+        &mut self,
+        period_ends: impl IntoIterator<Item = (UnixMs, MetricPeriod)>,
+        watched: Vec<Subject>,
+    ) {
         self.period_ends.extend(period_ends);
         self.watched.extend(watched);
         while self.watched.len() > SUBJECTS_MAX {

@@ -4,7 +4,7 @@
 //! Works beside the commits, in slices with pauses. What it knows is in memory only: the first search after a start
 //! finds the ends of the time before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,27 @@ use redis::RedisResult;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::alert_ends::{EndsJudge, is_final};
+use super::alert_ends::{EndsJudge, is_final, known_thresholds};
 use super::ends_agenda::{EndsAgenda, Search};
 use super::reader::ReaderState;
 use crate::contacts::resolver::ContactResolver;
 use crate::ledger::alert_ends::{self, AlertGroup};
 use crate::ledger::batch::MetricPeriod;
+use crate::ledger::ends_feed::EndsFeed;
 use crate::ledger::query::metrics_of;
 use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::ledger::{raised_scan, usage_profiles};
 use crate::redis_client::Partition;
-use crate::subjects::watch::{ChangeFeed, SubjectChanges};
+use crate::subjects::watch::SubjectChanges;
 use crate::subjects::{Plans, StoredLevels};
+use crate::types::keys::BUCKETS;
 use crate::types::{Day, Metric, Period, PeriodSpan, Subject, Threshold, UnixMs, Window};
 
 /// Number of changed subjects that are looked at together.
 const SUBJECTS_AT_ONCE: usize = 100;
 /// Number of records after which a slice of a search ends. A bucket is read as a whole.
 const RECORDS_AT_ONCE: usize = 1_000;
-/// Maximum number of records and subjects per second.
+/// Maximum number of records and fields per second.
 const RECORDS_PER_S: u32 = 10_000;
 /// Minimum pause after each slice.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -50,8 +52,8 @@ pub struct EndsLoop {
     pub contacts: Arc<ContactResolver>,
     /// This daemon, as it is named in leases.
     pub daemon: String,
-    /// Subjects whose settings or counts have changed.
-    pub changes: ChangeFeed,
+    /// What the commits and the changes of subjects tell.
+    pub feed: EndsFeed,
     /// How long after the end of its day an event may arrive.
     pub late_max: Duration,
     /// Notified after notices were raised.
@@ -80,7 +82,7 @@ impl EndsLoop {
             };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.changes.arrived(), if wait >= LOOK_EVERY && !has_failed => {}
+                () = self.feed.changes.arrived(), if wait >= LOOK_EVERY && !has_failed => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -88,13 +90,14 @@ impl EndsLoop {
 
     /// Does some of the work, and returns when to continue.
     async fn step(&self, agenda: &mut EndsAgenda, checked: &mut Option<Instant>) -> RedisResult<Duration> {
-        let Self { partition, changes, daemon, .. } = self;
+        let Self { partition, feed: EndsFeed { changes, .. }, daemon, .. } = self;
         let now = partition.client.server_time().await?;
         if checked.is_none_or(|at: Instant| at.elapsed() >= LOOK_EVERY) {
             *checked = None;
             match ReaderState::read(partition, daemon, now).await? {
                 ReaderState::Elsewhere => {
                     changes.take_changes();
+                    self.feed.take_period_ends();
                     *agenda = EndsAgenda::default();
                     return Ok(LOOK_EVERY);
                 }
@@ -110,14 +113,15 @@ impl EndsLoop {
                 agenda.add(subjects.filter(|of| partition.keys.partition_of(of.as_str().as_bytes()) == own));
             }
         }
+        agenda.learn(self.feed.take_period_ends(), Vec::new());
         agenda.advance(now);
         if agenda.begins_search() {
             self.begin_search(agenda, now).await?;
         }
         let subjects = agenda.take_subjects(SUBJECTS_AT_ONCE);
-        let mut read = subjects.len();
+        let mut read = 0;
         if !subjects.is_empty() {
-            self.look_at(agenda, &subjects, now).await?;
+            read += self.look_at(agenda, &subjects, now).await?;
         }
         if let Some(search) = agenda.searches.pop_front() {
             read += self.search_some(agenda, search, now).await?;
@@ -139,14 +143,14 @@ impl EndsLoop {
         Ok(())
     }
 
-    /// Looks at a part of a metric and period. Returns the number of records.
+    /// Looks at a part of a metric and period. Returns the number of records and of hashes that were counted.
     async fn search_some(&self, agenda: &mut EndsAgenda, mut search: Search, now: UnixMs) -> RedisResult<usize> {
         let erasures = usage_profiles::mark(&self.partition).await?.erasure_epoch;
-        let mut left = match search.buckets.take() {
-            Some(buckets) => buckets,
-            None => raised_scan::buckets_of(&self.partition, &search.of).await?,
+        let (mut left, counted) = match search.buckets.take() {
+            Some(buckets) => (buckets, 0),
+            None => (raised_scan::buckets_of(&self.partition, &search.of).await?, BUCKETS.into()),
         };
-        let (mut buckets, mut records) = (Vec::new(), 0);
+        let (mut buckets, mut records): (_, usize) = (Vec::new(), 0);
         while let Some((bucket, fields)) =
             left.pop_if(|(_, fields)| records == 0 || records + *fields <= RECORDS_AT_ONCE)
         {
@@ -164,16 +168,16 @@ impl EndsLoop {
         } else if search.is_final && search.of.period.ends_everywhere().after(self.late_max) < now {
             agenda.settled.insert(search.of);
         }
-        Ok(records)
+        Ok(records + counted)
     }
 
-    /// Looks at the present periods of subjects.
-    async fn look_at(&self, agenda: &mut EndsAgenda, subjects: &[Subject], now: UnixMs) -> RedisResult<()> {
+    /// Looks at the present periods of subjects. Returns the number of fields that were looked up.
+    async fn look_at(&self, agenda: &mut EndsAgenda, subjects: &[Subject], now: UnixMs) -> RedisResult<usize> {
         let Self { partition, plans, .. } = self;
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
         let named: Vec<&Subject> = subjects.iter().collect();
         let stored = StoredLevels::read_each(&partition.client, &partition.keys, &named).await?;
-        let mut looks: Vec<(&Subject, Vec<Threshold>, Vec<Period>)> = Vec::new();
+        let mut looks: Vec<(&Subject, BTreeSet<Threshold>, Vec<Period>)> = Vec::new();
         for (subject, stored) in subjects.iter().zip(stored) {
             // An alert of a subject whose settings can't be read stays as it is until its period ends.
             let Some(level) = stored.ok().and_then(|stored| stored.settings(plans).0.into_iter().next()) else {
@@ -182,7 +186,7 @@ impl EndsLoop {
             let profile = level.profile;
             let current = |window| PeriodSpan::containing(window, profile.zone(), profile.billing(), now);
             let periods = Window::ALL.into_iter().filter_map(current).map(|span| span.period);
-            looks.push((subject, profile.thresholds().to_vec(), periods.collect()));
+            looks.push((subject, known_thresholds(plans, Some(&profile)), periods.collect()));
         }
         let mut periods: Vec<Period> = looks.iter().flat_map(|(_, _, periods)| periods.clone()).collect();
         periods.sort_unstable();
@@ -191,17 +195,18 @@ impl EndsLoop {
         for MetricPeriod { metric, period } in metrics_of(&partition.client, &partition.keys, &periods).await? {
             metrics.entry(period).or_default().push(metric);
         }
-        let mut groups = Vec::new();
+        let (mut groups, mut fields) = (Vec::new(), periods.len());
         for (subject, thresholds, periods) in looks {
             let asked = periods.iter().flat_map(|period| {
                 let of_period = metrics.get(period).into_iter().flatten();
                 of_period.map(|metric| MetricPeriod { metric: metric.clone(), period: *period })
             });
-            for of in alert_ends::with_alerts(partition, subject, &thresholds, asked.collect()).await? {
-                groups.extend(alert_ends::read(partition, subject, &of).await?);
-            }
+            let asked: Vec<MetricPeriod> = asked.collect();
+            fields += asked.len() * (thresholds.len() + 1);
+            groups.extend(alert_ends::read_each(partition, subject, &thresholds, &asked).await?);
         }
-        self.settle(agenda, groups, erasures, now).await
+        self.settle(agenda, groups, erasures, now).await?;
+        Ok(fields)
     }
 
     async fn settle(

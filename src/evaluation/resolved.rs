@@ -2,14 +2,15 @@
 
 use redis::RedisResult;
 
-use super::alert_ends::state_of;
+use super::alert_ends::{known_thresholds, state_of};
 use super::notices::StoredNoticeJudge;
 use crate::ledger::alert_ends::{self, AlertGroup};
+use crate::ledger::alert_judge::QuotaState;
 use crate::ledger::batch::MetricPeriod;
 use crate::outbox::ResolvedVerdict;
 use crate::redis_client::Partition;
 use crate::subjects::StoredLevels;
-use crate::types::{AlertId, ContactId, DeliveryId, DeliveryState, ResolvedNotice, UnixMs};
+use crate::types::{AlertEnd, AlertId, ContactId, DeliveryId, DeliveryState, ResolvedNotice, UnixMs};
 
 /// How long an alert that has no delivery yet may be on its way: an entry of the outbox that nobody can read stays
 /// there for ever.
@@ -26,9 +27,16 @@ impl StoredNoticeJudge {
         let partition = self.partitions.partition_of(subject);
         let of = MetricPeriod { metric: metric.clone(), period: *period };
         // Records that have expired belong to a period that was over long ago.
-        let group = alert_ends::read(partition, subject, &of).await?;
+        let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await.ok();
+        let level = stored.and_then(|stored| stored.settings(&self.plans).0.into_iter().next());
+        let profile = level.map(|level| level.profile);
+        let mut thresholds = known_thresholds(&self.plans, profile.as_deref());
+        thresholds.extend(&notice.thresholds);
+        let mut group = alert_ends::read_each(partition, subject, &thresholds, &[of]).await?;
+        alert_ends::read_counts(partition, &mut group).await?;
+        let group = group.pop();
         let present = match &group {
-            Some(group) => self.ended(partition, group, notice, now).await?,
+            Some(group) => ended(group, state_of(group, profile.as_deref(), now), notice),
             None => Some(notice.clone()),
         };
         let alerts = group.iter().flat_map(|group| &group.records);
@@ -56,30 +64,15 @@ impl StoredNoticeJudge {
             None => ResolvedVerdict::Later,
         })
     }
+}
 
-    /// The notice as it is true now; `None` while an alert of it is open.
-    async fn ended(
-        &self,
-        partition: &Partition,
-        group: &AlertGroup,
-        notice: &ResolvedNotice,
-        now: UnixMs,
-    ) -> RedisResult<Option<ResolvedNotice>> {
-        let stored = StoredLevels::read(&partition.client, &partition.keys, &group.subject).await.ok();
-        let level = stored.and_then(|stored| stored.settings(&self.plans).0.into_iter().next());
-        let state = state_of(group, level.as_ref().map(|level| &*level.profile), now);
-        let judged = state.judge(&group.ends(), &group.records);
-        let ends = notice.alerts.iter().map(|alert| judged.ends.end_of(alert));
-        let ends: Option<Vec<_>> = ends.collect();
-        let last = ends.and_then(|ends| ends.into_iter().max_by_key(|end| end.at));
-        let last = last.filter(|_| judged.is_over || notice.only_alert().is_some());
-        Ok(last.map(|end| ResolvedNotice {
-            reason: end.reason,
-            resolved_at: end.at,
-            used: state.used,
-            ..notice.clone()
-        }))
-    }
+/// The notice as it is true now; `None` while an alert of it is open.
+fn ended(group: &AlertGroup, state: QuotaState, notice: &ResolvedNotice) -> Option<ResolvedNotice> {
+    let judged = state.judge(&group.ends(), &group.records);
+    let ends: Option<Vec<AlertEnd>> = notice.alerts.iter().map(|alert| judged.ends.end_of(alert)).collect();
+    let last = ends.and_then(|ends| ends.into_iter().max_by_key(|end| end.at));
+    let last = last.filter(|_| judged.is_over || notice.only_alert().is_some());
+    last.map(|end| ResolvedNotice { reason: end.reason, resolved_at: end.at, used: state.used, ..notice.clone() })
 }
 
 /// The states of the deliveries of these alerts to the contact; `None` of one that does not exist.

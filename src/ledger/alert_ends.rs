@@ -4,14 +4,14 @@
 //! that were judged, and the count still is below the thresholds. So an end can't overlook a new crossing, and two
 //! daemons can't tell one end twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use redis::RedisResult;
 
 use super::alert_judge::EndsVerdict;
 use super::batch::MetricPeriod;
-use super::query::{StoredAlerts, StoredEnds, StoredRecord, records_of, run, used};
+use super::query::{StoredAlerts, StoredEnds, StoredRecord, run};
 use crate::redis_client::{Partition, Script};
 use crate::types::{
     Alert, AlertEnds, AlertStatus, Keys, Month, RaisedRecord, ResolvedNotice, Subject, Threshold, UnixMs, keys,
@@ -80,18 +80,33 @@ pub fn groups(of: &MetricPeriod, alerts: StoredAlerts) -> Vec<AlertGroup> {
     groups.into_values().collect()
 }
 
-/// Reads the alerts of a subject for this metric and period, and its count; `None` if it has no alerts.
+/// Reads the alerts of a subject for each of these metrics and periods, as far as there are some, without its counts.
+/// Alerts of other thresholds than these stay unknown, so that one call looks up a few fields and searches no hash.
 ///
 /// # Errors
 ///
 /// The error of Redis or of the connection.
-pub async fn read(partition: &Partition, subject: &Subject, of: &MetricPeriod) -> RedisResult<Option<AlertGroup>> {
-    let Partition { client, keys } = partition;
-    // The count first: a commit after it makes the write fail.
-    let used = used(partition, subject, of).await?.unwrap_or(0);
-    let stored = records_of(client, keys, subject, std::slice::from_ref(of)).await?;
-    let group = stored.into_iter().flat_map(|stored| groups(of, stored)).next();
-    Ok(group.map(|group| AlertGroup { used, ..group }))
+pub async fn read_each(
+    Partition { client, keys }: &Partition,
+    subject: &Subject,
+    thresholds: &BTreeSet<Threshold>,
+    asked: &[MetricPeriod],
+) -> RedisResult<Vec<AlertGroup>> {
+    let mut pipeline = redis::pipe();
+    for MetricPeriod { metric, period } in asked {
+        pipeline.cmd("HMGET").arg(keys.raised(metric, *period, keys::bucket(subject.as_str())));
+        pipeline.arg(Keys::ends_field(subject));
+        for threshold in thresholds {
+            pipeline.arg(Keys::raised_field(*threshold, subject));
+        }
+    }
+    let found: Vec<Vec<Option<String>>> = run(client, &pipeline).await?;
+    let of_each = asked.iter().zip(found).flat_map(|(of, texts)| {
+        let mut stored = StoredAlerts::default();
+        texts.into_iter().flatten().for_each(|text| stored.add(text));
+        groups(of, stored)
+    });
+    Ok(of_each.collect())
 }
 
 /// Reads the counts of groups.
@@ -110,34 +125,8 @@ pub async fn read_counts(Partition { client, keys }: &Partition, groups: &mut [A
     Ok(())
 }
 
-/// Which of these metrics and periods may have alerts of a subject: those with a record of a configured threshold, or
-/// with ends.
-///
-/// # Errors
-///
-/// The error of Redis or of the connection.
-pub async fn with_alerts(
-    Partition { client, keys }: &Partition,
-    subject: &Subject,
-    thresholds: &[Threshold],
-    asked: Vec<MetricPeriod>,
-) -> RedisResult<Vec<MetricPeriod>> {
-    let mut pipeline = redis::pipe();
-    for MetricPeriod { metric, period } in &asked {
-        pipeline.cmd("HMGET").arg(keys.raised(metric, *period, keys::bucket(subject.as_str())));
-        pipeline.arg(Keys::ends_field(subject));
-        for threshold in thresholds {
-            pipeline.arg(Keys::raised_field(*threshold, subject));
-        }
-    }
-    let found: Vec<Vec<Option<Vec<u8>>>> = run(client, &pipeline).await?;
-    let has_some =
-        |(of, values): (MetricPeriod, Vec<Option<Vec<u8>>>)| values.iter().any(Option::is_some).then_some(of);
-    Ok(asked.into_iter().zip(found).filter_map(has_some).collect())
-}
-
-/// Stores what was judged about a group, with the notices that it raises. `thresholds` are those that the subject has
-/// now: a record of one of them may be new. Repeatable.
+/// Stores what was judged about a group, with the notices that it raises. `thresholds` are those of which it may
+/// have alerts: a record of one of them may be new. Repeatable.
 ///
 /// # Errors
 ///
@@ -147,7 +136,7 @@ pub async fn write(
     erasure_epoch: u64,
     group: &AlertGroup,
     judged: &EndsVerdict<'_>,
-    (thresholds, notices): (&[Threshold], &[ResolvedNotice]),
+    (thresholds, notices): (&BTreeSet<Threshold>, &[ResolvedNotice]),
     now: UnixMs,
 ) -> RedisResult<EndsReply> {
     let AlertGroup { subject, of: MetricPeriod { metric, period }, records, lengths, stored, .. } = group;

@@ -15,6 +15,7 @@ pub mod counter_scan;
 pub mod daily_usage;
 pub mod decision;
 pub mod dry_run;
+pub mod ends_feed;
 pub mod event_ids;
 pub mod forget;
 pub mod grant_group;

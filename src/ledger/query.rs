@@ -170,23 +170,8 @@ pub async fn records_of(
     asked: &[MetricPeriod],
 ) -> RedisResult<Vec<StoredAlerts>> {
     let (bucket, pattern) = (keys::bucket(subject.as_str()), format!("*:{}", glob_literal(subject.as_str())));
-    // By field, because HSCAN may return one twice.
-    let mut found: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); asked.len()];
-    let mut unfinished: Vec<(usize, u64)> = (0..asked.len()).map(|at| (at, 0)).collect();
-    while !unfinished.is_empty() {
-        let mut slices = redis::pipe();
-        for (at, cursor) in &unfinished {
-            let MetricPeriod { metric, period } = &asked[*at];
-            slices.cmd("HSCAN").arg(keys.raised(metric, *period, bucket)).arg(*cursor);
-            slices.arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-        }
-        let slices: Vec<(u64, Vec<(String, String)>)> = run(client, &slices).await?;
-        for ((at, cursor), (next, fields)) in unfinished.iter_mut().zip(slices) {
-            found[*at].extend(fields);
-            *cursor = next;
-        }
-        unfinished.retain(|(_, cursor)| *cursor != 0);
-    }
+    let hashes: Vec<String> = asked.iter().map(|of| keys.raised(&of.metric, of.period, bucket)).collect();
+    let found = scan_hashes(client, &hashes, &pattern).await?;
     let of_subject = |texts: BTreeMap<String, String>| {
         let mut stored = StoredAlerts::default();
         texts.into_values().for_each(|text| stored.add(text));
@@ -196,6 +181,30 @@ pub async fn records_of(
         stored
     };
     Ok(found.into_iter().map(of_subject).collect())
+}
+
+/// The fields of these hashes that match the pattern, read in slices, so that no call takes long.
+pub(super) async fn scan_hashes(
+    client: &RedisClient,
+    hashes: &[String],
+    pattern: &str,
+) -> RedisResult<Vec<BTreeMap<String, String>>> {
+    // By field, because HSCAN may return one twice.
+    let mut found: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); hashes.len()];
+    let mut unfinished: Vec<(usize, u64)> = (0..hashes.len()).map(|at| (at, 0)).collect();
+    while !unfinished.is_empty() {
+        let mut slices = redis::pipe();
+        for (at, cursor) in &unfinished {
+            slices.cmd("HSCAN").arg(&hashes[*at]).arg(*cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+        }
+        let slices: Vec<(u64, Vec<(String, String)>)> = run(client, &slices).await?;
+        for ((at, cursor), (next, fields)) in unfinished.iter_mut().zip(slices) {
+            found[*at].extend(fields);
+            *cursor = next;
+        }
+        unfinished.retain(|(_, cursor)| *cursor != 0);
+    }
+    Ok(found)
 }
 
 /// Runs the pipeline and returns its replies with this type. An empty pipeline sends nothing.

@@ -2,12 +2,13 @@
 //! there are. Writes nothing.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
 
 use super::batch::MetricPeriod;
-use super::query::{StoredAlerts, metrics_of, run};
+use super::query::{StoredAlerts, metrics_of, run, scan_hashes};
 use crate::redis_client::{Partition, Partitions, RedisClient};
 use crate::types::keys::BUCKETS;
 use crate::types::{Keys, Metric, Period};
@@ -121,17 +122,15 @@ pub async fn buckets_of(Partition { client, keys }: &Partition, of: &MetricPerio
     Ok((0..=u8::MAX).zip(lengths).filter(|(_, fields)| *fields > 0).collect())
 }
 
-/// The records of these buckets of a metric and period.
+/// The records of these buckets of a metric and period, read in slices.
 pub async fn read_buckets(
     Partition { client, keys }: &Partition,
     MetricPeriod { metric, period }: &MetricPeriod,
     buckets: &[u8],
 ) -> RedisResult<StoredAlerts> {
-    let mut hashes = redis::pipe();
-    for bucket in buckets {
-        hashes.cmd("HVALS").arg(keys.raised(metric, *period, *bucket));
-    }
+    let hashes: Vec<String> = buckets.iter().map(|bucket| keys.raised(metric, *period, *bucket)).collect();
     let mut alerts = StoredAlerts::default();
-    run::<Vec<String>>(client, &hashes).await?.into_iter().flatten().for_each(|text| alerts.add(text));
+    let found = scan_hashes(client, &hashes, "*").await?;
+    found.into_iter().flat_map(BTreeMap::into_values).for_each(|text| alerts.add(text));
     Ok(alerts)
 }

@@ -1,5 +1,7 @@
 //! The ends of alerts on a real server: what is stored and raised once, and what is true when an end is sent.
 
+use std::collections::BTreeSet;
+
 use crate::support::outbox::{alert, in_period, subject};
 use crate::support::recorded_usage::RecordedUsage;
 use quotabell::evaluation::StoredNoticeJudge;
@@ -13,8 +15,12 @@ use quotabell::subjects::config::PlanConfig;
 use quotabell::types::resolved_notice::QuotaNow;
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
-    Alert, AlertEnd, ContactId, Day, DeliveryId, EndReason, Metric, ResolvedNotice, ResolvedScope, UnixMs,
+    Alert, AlertEnd, ContactId, Day, DeliveryId, EndReason, Metric, ResolvedNotice, ResolvedScope, Threshold, UnixMs,
 };
+
+fn thresholds() -> BTreeSet<Threshold> {
+    ["80", "100"].map(|text| text.parse().expect("legal")).into()
+}
 
 struct Ends {
     usage: RecordedUsage,
@@ -52,8 +58,10 @@ impl Ends {
     }
 
     async fn group(&self) -> AlertGroup {
-        let group = alert_ends::read(&self.partition, &subject("alice"), &self.of).await.expect("read");
-        group.expect("it has an alert")
+        let (of, thresholds) = (std::slice::from_ref(&self.of), thresholds());
+        let mut group = alert_ends::read_each(&self.partition, &subject("alice"), &thresholds, of).await.expect("read");
+        alert_ends::read_counts(&self.partition, &mut group).await.expect("read");
+        group.pop().expect("it has an alert")
     }
 
     /// The group as it is under a limit of 10,000.
@@ -66,7 +74,8 @@ impl Ends {
     async fn write(&self, group: &AlertGroup, erasures: u64) -> EndsReply {
         let judged = self.judged(group);
         let notice = self.notice(ResolvedScope::Quota, &judged.resolved);
-        let told = (&["80".parse().expect("legal"), "100".parse().expect("legal")][..], &[notice][..]);
+        let known = thresholds();
+        let told = (&known, &[notice][..]);
         alert_ends::write(&self.partition, erasures, group, &judged, told, self.now).await.expect("answered")
     }
 

@@ -134,7 +134,8 @@ async fn groups(partitions: &Partitions) -> Vec<alert_ends::AlertGroup> {
         for name in names {
             let period = name.rsplit(':').next().and_then(|text| text.parse().ok()).expect("a period");
             let of_period = MetricPeriod { metric: Metric::default(), period };
-            groups.extend(alert_ends::read(partition, &of, &of_period).await.expect("read"));
+            let thresholds = ["50", "80", "100"].map(|text| text.parse().expect("legal")).into();
+            groups.extend(alert_ends::read_each(partition, &of, &thresholds, &[of_period]).await.expect("read"));
         }
     }
     groups
