@@ -197,7 +197,11 @@ fn notices(known: &KnownGroup<'_>, judged: &EndsVerdict<'_>) -> Vec<ResolvedNoti
         resets_at: state.ends_at.map(Rfc3339),
         now: Rfc3339(state.now),
     };
-    let notice = |scope, alerts: &[_]| ResolvedNotice::new(scope, alerts, judged.last_end(alerts)?, quota);
+    let notice = |scope, alerts: &[_]| {
+        let notice = ResolvedNotice::new(scope, alerts, judged.last_end(alerts)?, quota)?;
+        let round = judged.ends.round_of(scope, &notice.alerts);
+        Some(notice.in_round(round))
+    };
     let of_alerts = judged.first_ended.iter().filter_map(|alert| notice(ResolvedScope::Alert, &[*alert]));
     of_alerts.chain(notice(ResolvedScope::Quota, &judged.resolved)).collect()
 }

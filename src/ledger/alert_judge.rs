@@ -37,7 +37,7 @@ pub struct EndsVerdict<'a> {
     pub ends: AlertEnds,
     /// The alerts that have ended since, the oldest first.
     pub ended: Vec<&'a Alert>,
-    /// Those among them that had never ended before.
+    /// Those among them that had never ended before, or whose end was withdrawn.
     pub first_ended: Vec<&'a Alert>,
     /// The alerts that a new crossing has opened again.
     pub reopened: Vec<&'a Alert>,
@@ -147,6 +147,9 @@ impl<'a> EndsVerdict<'a> {
                 (None, Some(_)) => {
                     noted.end = end;
                     self.ended.push(alert);
+                    if std::mem::take(&mut noted.is_incident_open) {
+                        self.first_ended.push(alert);
+                    }
                 }
                 (Some(_), Some(_)) | (None, None) => {}
             },

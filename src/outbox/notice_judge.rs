@@ -14,7 +14,8 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
     /// Whether the notice is still true. Changes nothing. After an error the outbox attempts the delivery again.
     fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
 
-    /// Whether alerts that were delivered to this contact have ended. Changes nothing. After an error the outbox
+    /// Whether alerts that were delivered to this contact have ended. If one is open again, the end is withdrawn, and the
+    /// next one is raised as a new notice. After an error the outbox
     /// attempts the delivery again.
     fn resolved<'a>(
         &'a self,
@@ -29,8 +30,8 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
 pub enum ResolvedVerdict {
     /// It is true, in this form.
     True(Box<ResolvedNotice>),
-    /// Not yet: an alert is open again, or one of them is still on its way to the contact.
+    /// Not yet: an alert is still on its way to the contact, or something has changed meanwhile.
     Later,
-    /// Never: the contact got none of the alerts, or a later end tells it.
+    /// Never: the contact got none of the alerts or heard of their end, or a later end tells it.
     Never,
 }

@@ -22,7 +22,7 @@ text_enum! {
 /// message has their last end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolvedNotice {
-    /// The id: `resolved_` and 32 hex digits, the same for the same alerts.
+    /// The id: `resolved_` and 32 hex digits, the same for the same alerts until they are open again before it is sent.
     #[schemars(regex(pattern = "^resolved_[0-9a-f]{32}$"))]
     pub id: String,
     /// What has ended.
@@ -86,11 +86,10 @@ impl ResolvedNotice {
         }
         let mut ids: Vec<AlertId> = ascending.iter().map(|alert| alert.id.clone()).collect();
         ids.sort_unstable();
-        let parts: Vec<&str> = std::iter::once(scope.as_str()).chain(ids.iter().map(AlertId::as_str)).collect();
         let QuotaNow { used, limit, plan, timezone, resets_at, now } = quota;
         let Alert { subject, metric, window, period, .. } = last.clone();
         Some(Self {
-            id: format!("resolved_{}", digest_of(&parts)),
+            id: Self::id_of(scope, &ids, 0),
             scope,
             subject,
             metric,
@@ -107,6 +106,21 @@ impl ResolvedNotice {
             resets_at,
             raised_at: now,
         })
+    }
+
+    /// The id of the end of these alerts, given how often it was withdrawn before.
+    pub fn id_of(scope: ResolvedScope, alerts: &[AlertId], round: u32) -> String {
+        let mut parts: Vec<&str> = std::iter::once(scope.as_str()).chain(alerts.iter().map(AlertId::as_str)).collect();
+        let round = round.to_string();
+        // The first has the id that older versions derive.
+        parts.extend((round != "0").then_some(round.as_str()));
+        format!("resolved_{}", digest_of(&parts))
+    }
+
+    /// The same notice after it was withdrawn this often.
+    #[must_use]
+    pub fn in_round(self, round: u32) -> Self {
+        Self { id: Self::id_of(self.scope, &self.alerts, round), ..self }
     }
 
     /// [`Alert::period_id`] of its alerts.

@@ -15,7 +15,8 @@ use quotabell::subjects::config::PlanConfig;
 use quotabell::types::resolved_notice::QuotaNow;
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
-    Alert, AlertEnd, ContactId, Day, DeliveryId, EndReason, Metric, ResolvedNotice, ResolvedScope, Threshold, UnixMs,
+    Alert, AlertEnd, ContactId, Day, DeliveryId, EndReason, Metric, Month, ResolvedNotice, ResolvedScope, Threshold,
+    UnixMs,
 };
 
 fn thresholds() -> BTreeSet<Threshold> {
@@ -141,7 +142,6 @@ async fn an_end_is_true_for_contacts_that_got_the_alert_once_nothing_is_open() {
     for (contact, state) in [("got", "delivered"), ("waits", "pending"), ("lost", "dead")] {
         ends.deliver(&first, contact, state).await;
     }
-    assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Later, "4,000 of 5,000 is open");
     ends.usage.set("alice", &[("limit:requests", "6000/day")]).await;
     let ResolvedVerdict::True(told) = ends.verdict(&notice, "got").await else { panic!("it is true") };
     assert_eq!((told.id.as_str(), told.reason, told.used), (notice.id.as_str(), EndReason::LimitRaised, 4_000));
@@ -168,7 +168,49 @@ async fn an_end_is_true_for_contacts_that_got_the_alert_once_nothing_is_open() {
     assert_eq!(ends.verdict(&of_both, "got").await, ResolvedVerdict::Later, "the alert at 100 % comes first");
     ends.deliver(&second, "got", "dead").await;
     assert!(matches!(ends.verdict(&notice, "got").await, ResolvedVerdict::True(_)), "it never arrived");
+    let ResolvedVerdict::True(told) = ends.verdict(&of_both, "got").await else { panic!("it is true") };
+    assert_eq!(told.thresholds, [first.threshold], "100 % was never told");
     ends.deliver(&second, "got", "delivered").await;
     assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Never);
     assert!(matches!(ends.verdict(&of_first, "got").await, ResolvedVerdict::True(_)), "each incident is closed");
+}
+
+/// The end of an alert that is open again would wait for ever, or the contact would never hear that it has ended.
+#[tokio::test]
+async fn an_end_that_is_open_again_is_withdrawn_and_the_next_one_is_told() {
+    let (ends, alert) = Ends::start().await;
+    for contact in ["got", "heard"] {
+        ends.deliver(&alert, contact, "delivered").await;
+    }
+    assert_eq!(ends.write(&ends.group().await, 0).await, EndsReply::Written);
+    let notice = ends.notice(ResolvedScope::Quota, &[&alert]);
+    let heard = DeliveryId::of_notification(&notice.id, &ContactId::from_stored("heard"));
+    ends.run(&["HSET", &ends.partition.keys.delivery(&heard), "state", "delivered"]).await;
+    assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Never, "4,000 of 5,000 is open");
+    let group = ends.group().await;
+    assert_eq!(ends.judged(&group).resolved, [&alert], "it can be told again");
+    assert_eq!(ends.write(&group, 0).await, EndsReply::Written);
+    ends.usage.set("alice", &[("limit:requests", "6000/day")]).await;
+    assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Never, "the next one tells it");
+    let next = notice.in_round(1);
+    assert!(matches!(ends.verdict(&next, "got").await, ResolvedVerdict::True(_)));
+    assert_eq!(ends.verdict(&next, "heard").await, ResolvedVerdict::Never, "it heard of the first end");
+}
+
+/// The end of a month would reach nobody whose alert was delivered more than 14 days before.
+#[tokio::test]
+async fn the_log_knows_a_delivery_that_has_expired() {
+    let (ends, alert) = Ends::start().await;
+    assert!(ends.now.since(alert.raised_at_ms).as_secs() > 14 * 86_400, "{}", alert.raised_at_ms);
+    ends.usage.set("alice", &[("limit:requests", "6000/day")]).await;
+    let notice = ends.notice(ResolvedScope::Quota, &[&alert]);
+    let log = ends.partition.keys.alert_log(Month::containing(ends.now).expect("a month"));
+    for (contact, state) in [("got", "delivered"), ("lost", "dead")] {
+        let id = DeliveryId::derive(&alert.id, &ContactId::from_stored(contact));
+        ends.run(&["XADD", &log, "*", "delivery", id.as_str(), "state", state]).await;
+    }
+    assert!(matches!(ends.verdict(&notice, "got").await, ResolvedVerdict::True(_)));
+    for contact in ["lost", "new"] {
+        assert_eq!(ends.verdict(&notice, contact).await, ResolvedVerdict::Never);
+    }
 }

@@ -197,7 +197,7 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     }
     said.extend(quiet(facts));
     if facts.detail.resolved_notice.is_some() {
-        said.push("It waits while one of its alerts is open again, or is still on its way to the contact.".to_owned());
+        said.push("It waits while one of its alerts is still on its way to the contact.".to_owned());
     }
     said.push(next_attempt(facts, due));
     said.extend(facts.cap.as_ref().map(|cap| capped(cap, facts.now)));
