@@ -211,8 +211,7 @@ mod tests {
     use super::*;
     use crate::subjects::config::PlanConfig;
 
-    /// After a change to a plan with other thresholds, alerts at those of the plan before would be looked up ten minutes
-    /// later.
+    /// After a change to a plan with other thresholds, alerts at those of the old plan would be looked up too late.
     #[test]
     fn alerts_at_the_thresholds_of_any_plan_are_looked_up() {
         let plan = |text: &str| toml::from_str::<PlanConfig>(text).expect("a plan");

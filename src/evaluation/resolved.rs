@@ -116,8 +116,8 @@ fn ended(judged: &EndsVerdict<'_>, state: QuotaState, notice: &ResolvedNotice) -
     last.map(|end| ResolvedNotice { reason: end.reason, resolved_at: end.at, used: state.used, ..notice.clone() })
 }
 
-/// The states of the deliveries of these alerts to the contact, by the log of alerts if they have expired; `None` of one
-/// that does not exist.
+/// The states of the deliveries of these alerts to the contact, by the log of alerts if they have expired; `None` of
+/// one that does not exist.
 async fn states(
     partition: &Partition,
     (asked, known): (&[&AlertId], &BTreeMap<&AlertId, &Alert>),

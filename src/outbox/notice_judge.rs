@@ -14,9 +14,8 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
     /// Whether the notice is still true. Changes nothing. After an error the outbox attempts the delivery again.
     fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
 
-    /// Whether alerts that were delivered to this contact have ended. If one is open again, the end is withdrawn, and the
-    /// next one is raised as a new notice. After an error the outbox
-    /// attempts the delivery again.
+    /// Whether alerts that were delivered to this contact have ended. If one is open again, the end is withdrawn, and
+    /// the next one is raised as a new notice. After an error the outbox attempts the delivery again.
     fn resolved<'a>(
         &'a self,
         notice: &'a ResolvedNotice,
