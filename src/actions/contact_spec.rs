@@ -90,8 +90,8 @@ fn unconfirmable(format: &MessageFormat) -> String {
 pub struct ContactColumns(BTreeMap<String, Vec<Option<String>>>);
 
 /// What an address may have beside it. The first three only if its channel has them.
-const OPTIONS: [&str; 9] =
-    ["secret", "format", "headers", "thresholds", "metrics", "windows", "quiet", "quiet_all", "subtree"];
+const OPTIONS: [&str; 10] =
+    ["secret", "format", "headers", "thresholds", "metrics", "windows", "quiet", "quiet_all", "subtree", "resolved"];
 
 impl ContactColumns {
     /// The names of all columns.
@@ -143,7 +143,7 @@ impl ContactColumns {
                     "{name} {option} {nth} has no {name} {nth}: the nth {option} belongs to the nth {name}"
                 ));
             };
-            let [secret, format, headers, thresholds, metrics, windows, quiet, quiet_all, subtree] =
+            let [secret, format, headers, thresholds, metrics, windows, quiet, quiet_all, subtree, resolved] =
                 options.map(|(_, cell)| cell);
             let format =
                 format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string())).transpose()?;
@@ -155,6 +155,7 @@ impl ContactColumns {
                 quiet: quiet.as_deref(),
                 quiet_all: quiet_all.as_deref(),
                 subtree: subtree.as_deref(),
+                resolved: resolved.as_deref(),
             });
             let filter = filter.map_err(|error| format!("{name} {nth}: {error}"))?;
             let named = NamedContact { channel, address, secret, format, headers: headers.transpose()?, filter };

@@ -60,6 +60,7 @@ pub const OPERATOR_KEYS: &[&str] = &[
     "windows",
     "quiet",
     "quiet_all",
+    "resolved",
     "disabled",
     "plans",
     "notices",

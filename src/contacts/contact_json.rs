@@ -137,6 +137,9 @@ struct ContactJson {
     /// Whether it also gets the alerts of all levels below its subject.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     subtree: bool,
+    /// Whether it hears that its alerts have ended; absent for the default of its format: only `pagerduty` contacts do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolved: Option<bool>,
     /// Present if it gets nothing because its receiver or mailbox no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<DisabledState>,
@@ -196,8 +199,8 @@ impl TryFrom<ContactJson> for Contact {
         contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
         contact.verified = json.verified;
         let filter = ContactFilter::new(json.thresholds, json.metrics, json.windows)?;
-        let (quiet, quiet_all, subtree) = (json.quiet, json.quiet_all, json.subtree);
-        contact.filter = ContactFilter { quiet, quiet_all, subtree, ..filter };
+        let (quiet, quiet_all, subtree, resolved) = (json.quiet, json.quiet_all, json.subtree, json.resolved);
+        contact.filter = ContactFilter { quiet, quiet_all, subtree, resolved, ..filter };
         contact.disabled = json.disabled;
         Ok(contact)
     }
@@ -227,7 +230,7 @@ impl From<Contact> for ContactJson {
         let (address, url) = if is_url { (None, address) } else { (address, None) };
         let ContactOptions { secret, format, headers } = contact.options().cloned().unwrap_or_default();
         let Contact { id, mute, verified, filter, disabled, .. } = contact;
-        let ContactFilter { thresholds, metrics, windows, quiet, quiet_all, subtree } = filter;
+        let ContactFilter { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = filter;
         Self {
             id: Some(id.as_str().to_owned()),
             channel: channel.as_str().to_owned(),
@@ -246,6 +249,7 @@ impl From<Contact> for ContactJson {
             quiet,
             quiet_all,
             subtree,
+            resolved,
             disabled,
         }
     }

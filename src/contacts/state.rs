@@ -17,6 +17,7 @@ const WINDOWS: &str = "windows";
 const QUIET: &str = "quiet";
 const QUIET_ALL: &str = "quiet_all";
 const SUBTREE: &str = "subtree";
+const RESOLVED: &str = "resolved";
 /// The text that removes the quiet time.
 const NONE: &str = "none";
 
@@ -35,6 +36,8 @@ pub struct FilterChange {
     pub quiet_all: Option<bool>,
     /// Whether it also gets the alerts of all levels below.
     pub subtree: Option<bool>,
+    /// Whether it hears that its alerts have ended; `Some(None)` for the default of its format.
+    pub resolved: Option<Option<bool>>,
 }
 
 /// A change as an option or a cell writes it; `None` for what is not named.
@@ -47,6 +50,7 @@ pub struct FilterText<'a> {
     pub quiet: Option<&'a str>,
     pub quiet_all: Option<&'a str>,
     pub subtree: Option<&'a str>,
+    pub resolved: Option<&'a str>,
 }
 
 impl FilterChange {
@@ -82,12 +86,13 @@ impl FilterChange {
             quiet: text.quiet.map(quiet).transpose()?,
             quiet_all: flag(QUIET_ALL, text.quiet_all)?,
             subtree: flag(SUBTREE, text.subtree)?,
+            resolved: flag(RESOLVED, text.resolved)?.map(Some),
         })
     }
 
     /// The filter of a new contact.
     pub fn of_new(&self) -> ContactFilter {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree } = self.clone();
+        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = self.clone();
         ContactFilter {
             thresholds: thresholds.unwrap_or_default(),
             metrics: metrics.unwrap_or_default(),
@@ -95,6 +100,7 @@ impl FilterChange {
             quiet: quiet.flatten(),
             quiet_all: quiet_all.unwrap_or_default(),
             subtree: subtree.unwrap_or_default(),
+            resolved: resolved.flatten(),
         }
     }
 }
@@ -147,7 +153,7 @@ impl ContactArray {
     }
 
     pub(super) fn change_filter(&mut self, position: usize, change: &FilterChange) {
-        let FilterChange { thresholds, metrics, windows, quiet, quiet_all, subtree } = change;
+        let FilterChange { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = change;
         if let Some(list) = thresholds {
             self.set(position, THRESHOLDS, (!list.is_empty()).then_some(list));
         }
@@ -165,6 +171,9 @@ impl ContactArray {
         }
         if let Some(subtree) = subtree {
             self.set(position, SUBTREE, subtree.then_some(true));
+        }
+        if let Some(resolved) = resolved {
+            self.set(position, RESOLVED, *resolved);
         }
     }
 }

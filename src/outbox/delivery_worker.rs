@@ -116,6 +116,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(Notification::Alert(alert)) => self.load_quota(leased, alert.into(), read).await,
             Ok(Notification::GrantExpires(notice)) => self.load_quota(leased, notice.into(), read).await,
             Ok(Notification::Usage(notice)) => self.load_quota(leased, notice.into(), read).await,
+            Ok(Notification::Resolved(notice)) => self.load_quota(leased, notice.into(), read).await,
             Ok(Notification::Verification(request)) => {
                 let contact = self.shared.consents.contact(request).await;
                 contact.map(LoadedRecipients::One).map_err(|error| give_back(leased, &error))
@@ -272,9 +273,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Repeats a repeatable call until Redis answers it. While Redis is unavailable or refuses this daemon, nobody else
-    /// can lease the delivery either, so this continues after the end of the lease, within [`RECORD_OUTCOME_TIMEOUT`].
-    /// `None`: given up and logged.
+    /// Repeats a repeatable call until Redis answers it, also after the end of the lease: nobody else can lease the
+    /// delivery either. Within [`RECORD_OUTCOME_TIMEOUT`]; `None`: given up and logged.
     pub(super) async fn retry_until_recorded<T, F>(
         &self,
         leased: &LeasedDelivery,

@@ -25,6 +25,8 @@ pub struct ContactFilter {
     pub quiet_all: bool,
     /// Whether it also receives the alerts of all levels below its subject.
     pub subtree: bool,
+    /// Whether it hears that its alerts have ended; `None` for the default of its format.
+    pub resolved: Option<bool>,
 }
 
 /// Why a filter is invalid.
@@ -55,6 +57,7 @@ impl ContactFilter {
     }
 
     /// Whether the filter accepts this notification. A notice has no threshold, so only its metric and window count.
+    /// The end of alerts is accepted with any of their thresholds.
     pub fn takes<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> bool {
         let notification = notification.into();
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(notification.metric());
@@ -63,6 +66,7 @@ impl ContactFilter {
             && takes_window
             && match notification {
                 QuotaNotification::Alert(alert) => self.takes_threshold(alert.threshold),
+                QuotaNotification::Resolved(notice) => notice.thresholds.iter().any(|of| self.takes_threshold(*of)),
                 QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => true,
             }
     }
@@ -72,15 +76,15 @@ impl ContactFilter {
         let notification = notification.into();
         let is_urgent = match notification {
             QuotaNotification::Alert(alert) => alert.threshold_share() >= URGENT_PERCENT,
-            QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => false,
+            QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) | QuotaNotification::Resolved(_) => false,
         };
         let quiet = self.quiet.filter(|_| !is_urgent || self.quiet_all)?;
         quiet.ends_after(now, notification.timezone().parse().unwrap_or(Zone::UTC))
     }
 
-    /// `all`, or a text such as `80,used:5000 of requests in day,month, also below, quiet 22:00-07:00`.
+    /// `all`, or a text such as `80,used:5000 of requests in day,month, also below, quiet 22:00-07:00, ends`.
     pub fn summary(&self) -> String {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = self;
         let below = if *subtree { ", also below" } else { "" };
         let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
         let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
@@ -90,7 +94,12 @@ impl ContactFilter {
         let within = if windows.is_empty() { String::new() } else { format!(" in {}", windows.join(",")) };
         let all = if *quiet_all { " for all" } else { "" };
         let quiet = quiet.map(|quiet| format!(", quiet {quiet}{all}")).unwrap_or_default();
-        format!("{thresholds}{of}{within}{below}{quiet}")
+        let ends = match resolved {
+            None => "",
+            Some(true) => ", ends",
+            Some(false) => ", no ends",
+        };
+        format!("{thresholds}{of}{within}{below}{quiet}{ends}")
     }
 }
 

@@ -6,6 +6,7 @@ mod support;
 mod api_check_kill;
 mod api_events_kill;
 mod disabling_kill;
+mod ends_kill;
 mod erasure_kill;
 mod grants_kill;
 mod history_kill;

@@ -16,6 +16,7 @@ use super::error::ChannelError;
 use super::grant_text;
 use super::labels::Labels;
 use super::notice_text;
+use super::resolved_text;
 use super::resolver::DnsConfig;
 use super::usage_text;
 use crate::contacts::Contact;
@@ -74,7 +75,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             "templates",
             "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
              verify.html, disabled_subject.txt, disabled.txt, grant_expires_subject.txt, grant_expires.txt, \
-             grant_expires.html, usage_notice_subject.txt, usage_notice.txt and prefix.txt, also in folders named by a locale such as vi",
+             grant_expires.html, usage_notice_subject.txt, usage_notice.txt, resolved_subject.txt, resolved.txt and prefix.txt, also in folders named by a locale such as vi",
         ),
         setting("ca_file", "the path of a PEM file of certificates"),
         setting(
@@ -99,6 +100,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("grant-expires-html", "Its HTML part"),
         part("usage-notice-subject", "The subject line of the email about a limit that will be reached"),
         part("usage-notice-text", "Its text part"),
+        part("resolved-subject", "The subject line of the email about the end of alerts"),
+        part("resolved-text", "Its text part"),
     ],
 };
 
@@ -178,12 +181,15 @@ impl EmailChannel {
         let (message_id, alert_id) = match content {
             Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
             Content::Verification(question) => (question.id, None),
-            Content::GrantExpires(..) | Content::Usage(..) | Content::ContactDisabled(_) | Content::Digest(_) => {
-                (delivery.as_str(), None)
-            }
+            Content::GrantExpires(..)
+            | Content::Usage(..)
+            | Content::Resolved(..)
+            | Content::ContactDisabled(_)
+            | Content::Digest(_) => (delivery.as_str(), None),
         };
         let thread_id = match content {
             Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
+            Content::Resolved(notice, _) => Some(notice.period_id()),
             _ => None,
         };
         let mail = Mail {
@@ -228,6 +234,9 @@ fn render_with(
         }
         Content::Usage(notice, purpose) => {
             Some(templates.render_usage_notice(notice, labels, purpose, locale).map(Rendered::from))
+        }
+        Content::Resolved(notice, purpose) => {
+            Some(templates.render_resolved(notice, labels, purpose, locale).map(Rendered::from))
         }
         Content::Verification(ConsentQuestion { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
@@ -275,6 +284,8 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
     let Rendered { subject_line, text, html } =
         templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
     let usage = templates.render_usage_notice(&usage_text::sample_for(alert), labels, AlertPurpose::Alert, locale)?;
+    let resolved = resolved_text::sample_for(alert);
+    let resolved = templates.render_resolved(&resolved, labels, AlertPurpose::Alert, locale)?;
     let notices = [disabled.heading, disabled.text, subject_line, text, html, usage.heading, usage.text];
-    Ok(texts.chain(notices).collect())
+    Ok(texts.chain(notices).chain([resolved.heading, resolved.text]).collect())
 }

@@ -14,6 +14,7 @@ use super::channel::{
 };
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
+use super::resolved_text;
 use super::resolver::DnsConfig;
 use super::tls;
 use crate::contacts::{Contact, ContactOptions, MessageFormat, SecretUse, masked_contact};
@@ -74,7 +75,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     ],
     file_settings: &[],
     server_absence: None,
-    preview_parts: &[part("webhook", "The webhook's JSON body")],
+    preview_parts: &[
+        part("webhook", "The webhook's JSON body"),
+        part("webhook-resolved", "The webhook's JSON body about the end of alerts"),
+    ],
 };
 
 /// A JSON Schema for addresses.
@@ -202,8 +206,10 @@ pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Re
     let templates = WebhookTemplates::load(config.templates.as_deref())?;
     let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
-    let content = Content::Alert(alert, AlertPurpose::Alert);
-    Ok(vec![templates.body(&options, content, labels, alert.raised_at_ms)?.json])
+    let resolved = resolved_text::sample_for(alert);
+    let contents = [Content::Alert(alert, AlertPurpose::Alert), Content::Resolved(&resolved, AlertPurpose::Alert)];
+    let body = |content| Ok(templates.body(&options, content, labels, alert.raised_at_ms)?.json);
+    contents.into_iter().map(body).collect()
 }
 
 /// Judges secret and headers of a contact by its format.
