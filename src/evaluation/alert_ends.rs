@@ -155,7 +155,7 @@ impl EndsJudge<'_> {
     }
 }
 
-/// The thresholds of which a subject may have alerts: those of all plans, because its plan may have changed, and its
+/// The thresholds at which a subject may have alerts: those of all plans, because its plan may have changed, and its
 /// own.
 pub(super) fn known_thresholds(plans: &Plans, profile: Option<&Profile>) -> BTreeSet<Threshold> {
     let of_plans = plans.thresholds().into_iter().map(|(threshold, _)| threshold);

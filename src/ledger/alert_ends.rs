@@ -125,7 +125,7 @@ pub async fn read_counts(Partition { client, keys }: &Partition, groups: &mut [A
     Ok(())
 }
 
-/// Stores what was judged about a group, with the notices that it raises. `thresholds` are those of which it may
+/// Stores what was judged about a group, with the notices that it raises. `thresholds` are those at which it may
 /// have alerts: a record of one of them may be new. Repeatable.
 ///
 /// # Errors

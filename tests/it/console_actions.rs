@@ -79,7 +79,7 @@ async fn two_editors_of_one_subject_see_both_versions() {
     let () = outbox.run("SET", &[grants.as_str(), "x"]).await;
     let said = admin.does(&new, &[("subject", "eve"), ("locale", "vi")]).await;
     assert!(said.starts_with("The settings are saved. Warning: whether its grants still raise a limit is"), "{said}");
-    // What is wrong is said beside what was typed.
+    // The page shows the fault beside the input.
     let form = admin.form("/settings?id=alice", "settings", &[("subject", "alice")]).await;
     for (name, wrong, said) in [
         ("timezone", "Mars/Olympus", "timezone: &quot;Mars&#x2f;Olympus&quot; is not an IANA time zone"),
