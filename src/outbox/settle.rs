@@ -18,7 +18,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!
 /// Number of latest attempts that stay readable. With the default schedule a delivery has about 20 in three days.
 pub const ATTEMPTS_KEPT: usize = 100;
 
-/// Maximum number of leases per call, which blocks the server for a few milliseconds.
+/// Number of leases per call, which blocks the server for a few milliseconds; more by those of one message.
 pub const SETTLE_MAX: usize = 100;
 
 /// Maximum number of ids that one call trims from each list. A settlement adds at most one, so the lists shrink while
@@ -147,9 +147,11 @@ pub struct SettleRequest {
     pub settlement: Settlement,
     /// For an inherited contact, the level above that it belongs to, and its id there.
     pub inherited: Option<(Subject, ContactId)>,
+    /// The message in which it was sent with the requests beside it, so that its destination learns of one attempt.
+    pub message_id: Option<String>,
 }
 
-/// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] per call. Also
+/// Records how leases ended and, for retries, when the next attempts are due; about [`SETTLE_MAX`] per call. Also
 /// adjusts the bounds of the destinations by the results of the attempts.
 ///
 /// A lease that has ended is still ours until another worker takes it. Repeatable: a second call returns
@@ -169,9 +171,13 @@ pub async fn settle(
     call = call.arg(ENDED_DELIVERY_TTL.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
     call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1)).arg(UNKNOWN_KEPT.as_secs());
-    for SettleRequest { id, channel, token, settlement, inherited } in ends {
+    let mut learned = None;
+    for SettleRequest { id, channel, token, settlement, inherited, message_id } in ends {
         let outcome = settlement.outcome();
-        let health = outcome.and_then(DestinationHealth::from_outcome).map_or("", DestinationHealth::as_str);
+        let is_repeated = message_id.is_some() && learned == *message_id;
+        learned = if outcome.is_some() { message_id.clone() } else { learned };
+        let health = outcome.filter(|_| !is_repeated).and_then(DestinationHealth::from_outcome);
+        let health = health.map_or("", DestinationHealth::as_str);
         call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
         call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
         call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, DispatcherConfig, FanOutLoop, MultiplePolicy, Notifier, OutboxContext, OutboxError, Settlement,
-    Slots,
+    AttemptRequest, DeliverySet, DispatcherConfig, FanOutLoop, MultiplePolicy, Notifier, OutboxContext, OutboxError,
+    Settlement, Slots,
 };
 use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
@@ -106,6 +106,14 @@ impl Notifier for FakeNotifier {
             FakeAttempt::Postpone => Settlement::Released(Duration::ZERO),
             FakeAttempt::Panic => panic!("the double panics as told"),
         }
+    }
+
+    async fn attempt_set(&self, _: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {
+        let mut settlements = Vec::new();
+        for request in requests {
+            settlements.push(self.attempt(*request).await);
+        }
+        settlements
     }
 }
 

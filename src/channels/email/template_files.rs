@@ -39,6 +39,9 @@ shipped!(
     "grant_expires.html",
     "usage_notice_subject.txt",
     "usage_notice.txt",
+    "alerts_subject.txt",
+    "alerts.txt",
+    "alerts.html",
     "prefix.txt"
 );
 

@@ -15,7 +15,9 @@ use super::channel::{
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
 use super::resolver::DnsConfig;
+use super::set_text;
 use super::tls;
+use super::usage_text;
 use crate::contacts::{Contact, ContactOptions, MessageFormat, SecretUse, masked_contact};
 use crate::types::{Channel, ONCE_A_MINUTE, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
 use quotabell_throttle::MEMBERS_MAX;
@@ -74,7 +76,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     ],
     file_settings: &[],
     server_absence: None,
-    preview_parts: &[part("webhook", "The webhook's JSON body")],
+    preview_parts: &[
+        part("webhook", "The webhook's JSON body"),
+        part("webhook-digest", "The webhook's JSON body with several alerts"),
+    ],
 };
 
 /// A JSON Schema for addresses.
@@ -202,8 +207,11 @@ pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Re
     let templates = WebhookTemplates::load(config.templates.as_deref())?;
     let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
-    let content = Content::Alert(alert, AlertPurpose::Alert);
-    Ok(vec![templates.body(&options, content, labels, alert.raised_at_ms)?.json])
+    let notice = usage_text::sample_for(alert);
+    let several = set_text::sample(alert, &notice, labels);
+    let contents = [Content::Alert(alert, AlertPurpose::Alert), Content::Set(&several)];
+    let body = |content| Ok(templates.body(&options, content, labels, alert.raised_at_ms)?.json);
+    contents.into_iter().map(body).collect()
 }
 
 /// Judges secret and headers of a contact by its format.

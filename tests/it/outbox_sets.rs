@@ -1,0 +1,227 @@
+//! Deliveries that leave in one message, on a real Redis: which ones form a set, and what becomes of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::support::outbox::{LONG, Outbox, SHORT, alert, delivery, delivery_config, email, outcome, subject};
+use quotabell::contacts::Contact;
+use quotabell::outbox::{
+    DeliveryAction, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SettleReply, SettleRequest, Settlement,
+    act, fan_out,
+};
+use quotabell::types::{Alert, DeliveryId, OutcomeClass};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// A contact with a digest.
+fn gathering(interval: &str) -> Contact {
+    let mut contact = email("a");
+    contact.filter.digest = Some(interval.parse().expect("legal"));
+    contact
+}
+
+/// Alerts of one subject below its limit.
+fn alerts(percents: impl IntoIterator<Item = u16>) -> Vec<Alert> {
+    percents.into_iter().map(|percent| alert(&subject("alice"), percent)).collect()
+}
+
+async fn fan_out_each(outbox: &Outbox, alerts: &[Alert], contact: &Contact) -> Vec<DeliveryId> {
+    for alert in alerts {
+        outbox.fan_out_new(alert, std::slice::from_ref(contact)).await;
+    }
+    alerts.iter().map(|alert| delivery(alert, contact)).collect()
+}
+
+async fn do_now(outbox: &Outbox, action: DeliveryAction, id: &DeliveryId) {
+    let replies = act(&outbox.client, &outbox.keys, action, std::slice::from_ref(id)).await.expect("it works");
+    assert_eq!(replies, [quotabell::outbox::ActionReply::Done], "{action:?}");
+}
+
+/// Ends the leases of one message in one call.
+async fn settle(outbox: &Outbox, ends: &[(&LeasedDelivery, Settlement)]) {
+    let request = |(leased, settlement): &(&LeasedDelivery, Settlement)| SettleRequest {
+        id: leased.id.clone(),
+        channel: leased.channel,
+        token: leased.token.clone(),
+        settlement: settlement.clone(),
+        inherited: None,
+        message_id: leased.set.as_ref().map(|set| set.message_id.clone()),
+    };
+    let requests: Vec<SettleRequest> = ends.iter().map(request).collect();
+    let requests: Vec<&SettleRequest> = requests.iter().collect();
+    let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &delivery_config(1), &requests).await;
+    let answers = settled.expect("it works").answers;
+    assert!(answers.iter().all(|answer| matches!(answer, SettleReply::Done(_))), "{answers:?}");
+}
+
+fn ids(leased: &[LeasedDelivery]) -> BTreeSet<DeliveryId> {
+    leased.iter().map(|leased| leased.id.clone()).collect()
+}
+
+/// The message of the leased deliveries and the number of this attempt; all must have the same.
+fn message(leased: &[LeasedDelivery]) -> (String, u32) {
+    let set = leased[0].set.clone().expect("a set");
+    assert!(leased.iter().all(|leased| leased.set.as_ref() == Some(&set)), "{leased:?}");
+    (set.message_id, set.attempt)
+}
+
+fn retry() -> Settlement {
+    Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO)
+}
+
+fn delivered() -> Settlement {
+    Settlement::Delivered(outcome(OutcomeClass::Delivered))
+}
+
+async fn grouped(outbox: &Outbox) -> u64 {
+    outbox.run("ZCARD", outbox.keys.grouped()).await
+}
+
+/// What joined a message after a receiver had seen its id would be dropped as a repetition.
+#[tokio::test]
+async fn a_digest_leaves_whole_and_nothing_joins_it_after_its_first_attempt() {
+    let outbox = Outbox::start();
+    let contact = gathering("1h");
+    let first = fan_out_each(&outbox, &alerts([50, 60, 70]), &contact).await;
+    let dues: BTreeSet<Option<i64>> =
+        [outbox.due(&first[0]).await, outbox.due(&first[1]).await, outbox.due(&first[2]).await].into();
+    let now = outbox.totals().await.now.0;
+    let [Some(due)] = dues.into_iter().collect::<Vec<_>>()[..] else { panic!("they are due together") };
+    assert!(due > now + HOUR_MS - 60_000 && due <= now + HOUR_MS, "{}", due - now);
+    assert_eq!(outbox.lease("t0", LONG).await.leased, [], "they wait");
+
+    do_now(&outbox, DeliveryAction::Retry, &first[1]).await;
+    let leased = outbox.lease("t1", LONG).await.leased;
+    let (message_id, attempt) = message(&leased);
+    assert_eq!((ids(&leased), attempt), (first.iter().cloned().collect(), 1));
+    assert!(message_id.starts_with("digest_") && message_id.len() == 39, "{message_id}");
+    let in_flight: u64 = outbox.run("ZCARD", format!("{}email", outbox.keys.leased_prefix())).await;
+    assert_eq!(in_flight, 1, "one message is one attempt");
+    for id in &first {
+        let replies = act(&outbox.client, &outbox.keys, DeliveryAction::Cancel, std::slice::from_ref(id)).await;
+        assert_eq!(replies.expect("it works"), [quotabell::outbox::ActionReply::Leased]);
+    }
+
+    let late = fan_out_each(&outbox, &alerts([80]), &contact).await;
+    settle(&outbox, &leased.iter().map(|leased| (leased, retry())).collect::<Vec<_>>()).await;
+    let bound: String =
+        outbox.run("HGET", &[format!("{}email", outbox.keys.destination_prefix()), "failures".into()]).await;
+    assert_eq!(bound, "1", "one failure of the destination");
+    let again = outbox.lease("t2", LONG).await.leased;
+    assert_eq!((ids(&again), message(&again)), (ids(&leased), (message_id.clone(), 2)));
+    settle(&outbox, &again.iter().map(|leased| (leased, delivered())).collect::<Vec<_>>()).await;
+
+    do_now(&outbox, DeliveryAction::Retry, &late[0]).await;
+    let other = outbox.lease("t3", LONG).await.leased;
+    assert_eq!((ids(&other), message(&other).1), (late.into_iter().collect(), 1));
+    assert_ne!(message(&other).0, message_id);
+    settle(&outbox, &[(&other[0], delivered())]).await;
+    assert_eq!((outbox.assert_balanced().await.delivered, grouped(&outbox).await), (4, 0));
+}
+
+/// What a message left without must not go under its id, and what may have been in it must.
+#[tokio::test]
+async fn what_waits_at_the_first_attempt_leaves_the_set_and_later_stays() {
+    let outbox = Outbox::start();
+    let contact = gathering("1s");
+    let all = fan_out_each(&outbox, &alerts([50, 60]), &contact).await;
+    do_now(&outbox, DeliveryAction::Retry, &all[0]).await;
+    let leased = outbox.lease("t1", LONG).await.leased;
+    let (first, _) = message(&leased);
+    let (quiet, sent) = (&leased[0], &leased[1]);
+    settle(&outbox, &[(quiet, Settlement::Released(Duration::ZERO)), (sent, delivered())]).await;
+    let alone = outbox.lease("t2", SHORT).await.leased;
+    let (second, attempt) = message(&alone);
+    assert_eq!((alone.len(), &alone[0].id, attempt), (1, &quiet.id, 1));
+    assert_ne!(second, first);
+
+    // The holder of this lease died, perhaps after it had sent.
+    outbox.let_time_pass(&quiet.id).await;
+    for token in ["t3", "t4"] {
+        let again = outbox.lease(token, LONG).await.leased;
+        assert_eq!(message(&again), (second.clone(), 2), "an attempt that does not take place is not counted");
+        settle(&outbox, &[(&again[0], Settlement::Released(Duration::ZERO))]).await;
+    }
+    assert_eq!(grouped(&outbox).await, 1);
+}
+
+/// A group of thousands must neither be one message nor lose any of its alerts.
+#[tokio::test]
+async fn a_large_group_leaves_in_several_messages() {
+    let outbox = Outbox::start();
+    let contact = gathering("1s");
+    let all = fan_out_each(&outbox, &alerts(10..80), &contact).await;
+    for id in &all {
+        outbox.let_time_pass(id).await;
+    }
+    let leased = outbox.lease("t1", LONG).await.leased;
+    assert_eq!(ids(&leased), all.iter().cloned().collect());
+    let mut sizes: Vec<usize> = leased.chunk_by(|one, next| one.set == next.set).map(<[_]>::len).collect();
+    sizes.sort_unstable();
+    let messages: BTreeSet<String> =
+        leased.iter().map(|leased| leased.set.clone().expect("a set").message_id).collect();
+    assert_eq!((sizes, messages.len()), (vec![10, 30, 30], 3));
+}
+
+/// Each delivery keeps its own end: a cancelled, erased or replayed one leaves the others as they are.
+#[tokio::test]
+async fn a_member_is_cancelled_and_replayed_by_itself() {
+    let outbox = Outbox::start();
+    let contact = gathering("1h");
+    let all = fan_out_each(&outbox, &alerts([50, 60, 70]), &contact).await;
+    do_now(&outbox, DeliveryAction::Retry, &all[0]).await;
+    let leased = outbox.lease("t1", LONG).await.leased;
+    let (message_id, _) = message(&leased);
+    settle(&outbox, &leased.iter().map(|leased| (leased, retry())).collect::<Vec<_>>()).await;
+    do_now(&outbox, DeliveryAction::Cancel, &all[0]).await;
+    let rest = outbox.lease("t2", LONG).await.leased;
+    assert_eq!((ids(&rest), message(&rest)), (all[1..].iter().cloned().collect(), (message_id.clone(), 2)));
+    let dead = Settlement::Dead(outcome(OutcomeClass::Permanent));
+    settle(&outbox, &rest.iter().map(|leased| (leased, dead.clone())).collect::<Vec<_>>()).await;
+    assert_eq!(grouped(&outbox).await, 0);
+
+    // Receivers know the message with three: under its id they would drop one with less.
+    do_now(&outbox, DeliveryAction::Replay, &all[2]).await;
+    let replayed = outbox.lease("t3", LONG).await.leased;
+    assert_eq!((ids(&replayed), message(&replayed).1), ([all[2].clone()].into(), 1));
+    assert_ne!(message(&replayed).0, message_id);
+    settle(&outbox, &[(&replayed[0], delivered())]).await;
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.cancelled, totals.dead, totals.delivered, grouped(&outbox).await), (1, 1, 1, 0));
+}
+
+/// If the list of groups is lost, nothing may be sent under the id of a message that had others too.
+#[tokio::test]
+async fn without_the_list_each_leaves_alone() {
+    let outbox = Outbox::start();
+    let all = fan_out_each(&outbox, &alerts([50, 60]), &gathering("1s")).await;
+    do_now(&outbox, DeliveryAction::Retry, &all[0]).await;
+    let leased = outbox.lease("t1", LONG).await.leased;
+    settle(&outbox, &leased.iter().map(|leased| (leased, retry())).collect::<Vec<_>>()).await;
+    let () = outbox.run("DEL", outbox.keys.grouped()).await;
+    let again = outbox.lease("t2", LONG).await.leased;
+    assert_eq!((again.len(), again.iter().all(|leased| leased.set.is_none())), (2, true));
+}
+
+/// The alerts of one commit are one email and one body for each; those of other commits are other emails.
+#[tokio::test]
+async fn the_alerts_of_one_commit_are_one_message_to_people() {
+    let outbox = Outbox::start();
+    let raised = alerts([50, 60]);
+    let webhook = crate::support::outbox::webhook("b");
+    let recipients = Recipients { contacts: vec![email("a"), webhook.clone()], ..Recipients::default() };
+    let entries = [outbox.raise(&raised[0]).await, outbox.raise(&raised[1]).await];
+    let json: Vec<Vec<u8>> = raised.iter().map(|alert| serde_json::to_vec(alert).expect("JSON")).collect();
+    let request = |at: usize| FanOutRequest {
+        source: FanOutSource::Outbox { entry: &entries[at] },
+        notification: (&raised[at]).into(),
+        json: &json[at],
+        recipients: &recipients,
+    };
+    fan_out(&outbox.client, &outbox.keys, &[request(0), request(1)]).await.expect("it works");
+    let leased = outbox.lease("t1", LONG).await.leased;
+    let (to_people, to_programs): (Vec<_>, Vec<_>) = leased.into_iter().partition(|leased| leased.set.is_some());
+    assert_eq!(message(&to_people).1, 1);
+    assert_eq!(ids(&to_people), raised.iter().map(|alert| delivery(alert, &email("a"))).collect());
+    assert_eq!(ids(&to_programs), raised.iter().map(|alert| delivery(alert, &webhook)).collect());
+}
