@@ -11,7 +11,7 @@ use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Sample};
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
-use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
+use quotabell::outbox::{AttemptRequest, DeliverySet, Notifier, RetryConfig, Settlement};
 use quotabell::types::{Alert, Channel, DeliveryId, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
@@ -379,4 +379,83 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
     }
     assert!(matches!(attempt(3, expires.plus(-1_000)).await, Settlement::Delivered(_)));
     assert_eq!(std::iter::from_fn(|| receiver.try_next()).count(), 3);
+}
+
+/// An attempt of two alerts in one message: one below the limit, and one that is used up.
+async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<Settlement> {
+    let alerts = [80, 100].map(|percent| Sample::example().alert(Percent::new(percent).expect("legal"), RAISED));
+    let notifications = alerts.map(Notification::Alert);
+    let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
+    let request = |(notification, delivery)| AttemptRequest {
+        subject_name: None,
+        delivery,
+        notification,
+        contact,
+        source: ContactsSource::Own,
+        more_follows: false,
+        attempts: attempt,
+        attempt_since_replay: attempt,
+        first_attempt: RAISED,
+        paused: Duration::ZERO,
+        now: RAISED,
+        start_by: soon(),
+    };
+    let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
+    let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
+    sender.notifier.attempt_set(&set, &requests).await
+}
+
+/// A warning that waits for the morning must not go under the id of a message that left without it; and a receiver that
+/// may have got both must get both again, or it would drop what it did not get.
+#[tokio::test]
+async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    let (sender, mut contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    // The alerts are raised at 09:37 of their subject.
+    contact.filter.quiet = Some("09:00-10:00".parse().expect("legal"));
+    let first = attempt_both(&sender, &contact, 1).await;
+    assert!(matches!(first[..], [Settlement::Released(_), Settlement::Retry(..)]), "{first:?}");
+    let again = attempt_both(&sender, &contact, 2).await;
+    assert!(matches!(again[..], [Settlement::Delivered(_), Settlement::Delivered(_)]), "{again:?}");
+    let (alone, both) = (receiver.next().await, receiver.next().await);
+    let percents = |caught: &CaughtRequest| {
+        let body: serde_json::Value = serde_json::from_slice(&caught.body).expect("JSON");
+        let items = body["data"]["items"].as_array().expect("a list").clone();
+        items.iter().map(|item| item["data"]["threshold_percent"].as_u64()).collect::<Vec<_>>()
+    };
+    assert_eq!((percents(&alone), percents(&both)), (vec![Some(100)], vec![Some(80), Some(100)]));
+    assert_eq!(header(&alone, "webhook-id"), "digest_0123456789abcdef0123456789abcdef");
+
+    // If all are quiet, the message waits; and a mute ends them.
+    contact.filter.quiet_all = true;
+    let quiet = attempt_both(&sender, &contact, 2).await;
+    assert!(matches!(quiet[..], [Settlement::Released(_), Settlement::Released(_)]), "{quiet:?}");
+    contact.mute = Some(Mute::default());
+    let muted = attempt_both(&sender, &contact, 2).await;
+    assert!(matches!(muted[..], [Settlement::Muted(_), Settlement::Muted(_)]), "{muted:?}");
+    assert!(receiver.try_next().is_none());
+}
+
+/// Two alerts in one email: one id for mail programs and one thread, and each alert with its own text.
+#[tokio::test]
+async fn a_mail_about_two_alerts_has_one_id_and_the_texts_of_both() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let mut contact = Contact::email("bob@example.com");
+    contact.locale = Some("vi".parse().expect("a tag"));
+    let sent = attempt_both(&sender(&server.url()), &contact, 1).await;
+    assert!(matches!(sent[..], [Settlement::Delivered(_), Settlement::Delivered(_)]), "{sent:?}");
+    let mail = ParsedMail::parse(&server.next().await.text());
+    assert_eq!(mail.header("Message-ID"), "<digest_0123456789abcdef0123456789abcdef@example.com>");
+    assert_eq!(mail.header("References"), format!("<{}@example.com>", alert().period_id()));
+    assert_eq!(mail.count("X-Quotabell-Alert"), 0);
+    assert!(
+        mail.header("Subject").ends_with("2 c\u{1ea3}nh b\u{e1}o h\u{1ea1}n m\u{1ee9}c"),
+        "{}",
+        mail.header("Subject")
+    );
+    let [text, html] = [0, 1].map(|part: usize| mail.parts[part].content.clone());
+    for told in ["80,0%", "100,0%"] {
+        assert!(text.contains(told) && html.contains(told), "{told}: {text}");
+    }
+    assert!(server.try_next().is_none(), "one email");
 }
