@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs schemathesis (PyPI) against the OpenAPI document and a daemon: thousands of valid and invalid requests. Each
-# response must be documented, and none may be a server error.
+# response must be documented, and none may be a server error. It takes half an hour.
 #
 # schemathesis is installed once, into target/openapi. Arguments go to `st run`.
 set -euo pipefail
@@ -17,8 +17,7 @@ failed=0
 # The daemon refuses some requests that JSON Schema allows: an invented `next`, a subject with more bytes than
 # characters, a language that does not exist, a first day after the last one. So the run does not check that valid
 # requests are accepted; it checks that refusals are as documented.
-# A thousand cases per operation: the default of a hundred covers too little.
-checks=(--max-examples 1000 --checks all --exclude-checks positive_data_acceptance)
+checks=(--checks all --exclude-checks positive_data_acceptance)
 
 run() { # run TITLE [ARGUMENT ...]
   printf '\n== %s\n' "$1"
@@ -31,6 +30,12 @@ document = json.load(urllib.request.urlopen(sys.argv[1]))
 document["components"]["schemas"]["NewWebhookContact"]["properties"]["url"] = {"const": "https://127.0.0.1/hook"}
 json.dump(document, open(sys.argv[2], "w"))
 PYTHON
+  # Gateways ask with the method of their client, so these two routes take methods that the document does not list.
+  cat >"$folder/schemathesis.toml" <<'TOML'
+[[operations]]
+include-path-regex = "^/v1/authorize"
+checks.unsupported_method.enabled = false
+TOML
   # In the folder, because schemathesis leaves files where it runs.
   (cd "$folder" && "$venv/bin/st" run openapi.json --url "http://127.0.0.1:$http" "${checks[@]}" "$@") || failed=1
   # A run without requests is a failure.
@@ -44,12 +49,13 @@ PYTHON
 }
 
 start QUOTABELL__HTTP__TOKEN="$token"
-run 'with the token' --header "Authorization: Bearer $token" "$@"
+# The default of 100 cases per operation covers too little.
+run 'with the token' --max-examples 300 --header "Authorization: Bearer $token" "$@"
 stop
 start
 # The check `missing_required_header` expects 401 for a request without a token. While no token is set, no token is
 # valid, and the routes that need one answer 403.
-run 'no token is set' --exclude-checks positive_data_acceptance,missing_required_header "$@"
+run 'no token is set' --max-examples 30 --exclude-checks positive_data_acceptance,missing_required_header "$@"
 stop
 
 # Deliveries to the invented webhooks become dead, which is logged.

@@ -60,7 +60,7 @@ async fn pass(partition: &Partition, plans: &Plans, now: UnixMs) -> Duration {
     let mark = usage_profiles::mark(partition).await.expect("read");
     let mut pass = HourlyPass::begin(partition, plans, now, mark).await.expect("begun");
     while pass.next().await.expect("redis answers").is_some() {}
-    usage_profiles::end_pass(partition, mark.erasure_epoch, now).await.expect("ended");
+    pass.end(mark.erasure_epoch).await.expect("ended");
     begun.elapsed()
 }
 

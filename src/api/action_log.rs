@@ -1,8 +1,8 @@
 //! Records what callers with a token changed.
 
 use axum::extract::{FromRequestParts as _, RawPathParams};
-use axum::http::Method;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
 use tracing::warn;
 
 use super::routes::{Access, Route};
@@ -45,6 +45,11 @@ impl ChangingRequest {
         // The log must not name a subject that is erased.
         let subject = subject.filter(|_| route.operation_id != ERASURE);
         Some(Self { operation: route.operation_id, subject, target })
+    }
+
+    /// Whether something changed. An erasure that was answered with an error may have removed a part.
+    pub(super) fn is_done(&self, answer: StatusCode) -> bool {
+        answer.is_success() || self.operation == ERASURE && answer.is_server_error()
     }
 
     /// Records what a caller did. It is done: that it can't be recorded is no failure of the request.

@@ -8,6 +8,7 @@
 
 mod action_log;
 mod actions;
+mod alert_log;
 pub(crate) mod authorize;
 pub(crate) mod body;
 mod check;

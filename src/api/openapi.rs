@@ -10,7 +10,7 @@ use super::operation::OperationDoc;
 use super::problem::{PROBLEM_TYPE, ProblemBody};
 use super::routes::{Access, ROUTES, Route, TAGS};
 use super::schemas::Schemas;
-use super::status_doc::{AnswerContent, FORBIDDEN, StatusDoc, UNAUTHORIZED};
+use super::status_doc::{AnswerContent, FORBIDDEN, NDJSON, StatusDoc, UNAUTHORIZED};
 
 /// The document. It is the same in every process.
 pub static DOCUMENT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
@@ -99,6 +99,7 @@ fn response(doc: &StatusDoc, answer: Option<&(u16, Option<Schema>)>, schemas: &m
     let (media_type, schema) = match doc.content {
         AnswerContent::Text => ("text/plain", text()),
         AnswerContent::Nothing => ("", None),
+        AnswerContent::JsonLines => (NDJSON, text()),
         AnswerContent::Html => ("text/html", text()),
         AnswerContent::Problem(members) => {
             let problem = Value::from(schemas.sent.subschema_for::<ProblemBody>());

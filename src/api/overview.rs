@@ -1,4 +1,4 @@
-//! The state of all subjects, deliveries and daemons: `/v1/overview`, `/v1/system`, `/v1/near`, `/v1/alerts`,
+//! The state of all subjects, deliveries and daemons: `/v1/overview`, `/v1/system`, `/v1/near`, `/v1/alerts/newest`,
 //! `/v1/deliveries/dead`, `/v1/destinations`, `/v1/refused` and `/v1/mutes`.
 //!
 //! Every list is read in slices: it says how much it has examined, and where the next slice begins.
@@ -24,7 +24,7 @@ use crate::views::deliveries::{
 use crate::views::mutes::MutesView;
 use crate::views::near::{NearFilter, NearView};
 use crate::views::overview::{OverviewError, OverviewView};
-use crate::views::refused::{self, RefusedReasonsView};
+use crate::views::refused::{self, GROUPED_MAX, RefusedReasonsView};
 use crate::views::system::SystemView;
 use crate::views::{Cursor, SubjectCursor};
 
@@ -97,7 +97,7 @@ pub(super) struct AlertsQuery {
     limit: Option<String>,
 }
 
-/// `GET /v1/alerts`
+/// `GET /v1/alerts/newest`
 pub(super) async fn alerts(
     State(api): State<Arc<ApiState>>,
     Query(query): Query<AlertsQuery>,
@@ -147,7 +147,7 @@ pub(super) async fn refused(
     Query(SliceQuery { after }): Query<SliceQuery>,
 ) -> Result<JsonAnswer<RefusedReasonsView>, Problem> {
     let after = cursor(after.as_deref())?.unwrap_or_default();
-    within(CALL_TIMEOUT, refused::by_reason(&api.observer.partitions, after, None)).await.map(JsonAnswer)
+    within(CALL_TIMEOUT, refused::by_reason(&api.observer.partitions, after, None, GROUPED_MAX)).await.map(JsonAnswer)
 }
 
 /// `GET /v1/mutes`

@@ -88,15 +88,20 @@ async fn authorize(State(guard): State<Authorization>, mut request: Request, nex
     request.extensions_mut().insert(Arc::clone(&caller));
     let (mut parts, body) = request.into_parts();
     let change = ChangingRequest::of(guard.route, &mut parts).await;
-    async {
-        let answer = next.run(Request::from_parts(parts, body)).await;
-        if let Some(change) = change.filter(|_| answer.status().is_success()) {
+    let request = Request::from_parts(parts, body);
+    let Some(change) = change else { return next.run(request).instrument(span).await };
+    // A change is finished and recorded although its caller went away.
+    let changing = async move {
+        let answer = next.run(request).await;
+        if change.is_done(answer.status()) {
             change.record(&guard.api, &caller).await;
         }
         answer
+    };
+    match tokio::spawn(changing.instrument(span)).await {
+        Ok(answer) => answer,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
-    .instrument(span)
-    .await
 }
 
 async fn connection_limit_reached() -> Problem {

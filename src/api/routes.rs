@@ -10,11 +10,11 @@ pub use super::route::{Access, Route};
 use super::scope::Scope;
 use super::status_doc::{
     AUTHORIZE_FORBIDDEN, CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE,
-    StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, of_handler, ok, problem, text,
+    StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, json_lines, of_handler, ok, problem, text,
 };
 use super::{
-    actions, authorize, check, consent_links, contacts, deliveries, grants, mutes, overview, probes, reload, subjects,
-    top,
+    actions, alert_log, authorize, check, consent_links, contacts, deliveries, grants, mutes, overview, probes, reload,
+    subjects, top,
 };
 use crate::outbox::DeliveryAction;
 use Access::Open;
@@ -300,7 +300,14 @@ pub const ROUTES: &[Route] = &[
             "Those with alerts in periods that go on, from slices of the recorded alerts. A page may be shorter than \
              `limit`, or empty, although more follow.",
         ),
-    observed("/v1/alerts", || get(overview::alerts))
+    observed("/v1/alerts", || get(alert_log::read))
+        .operation("exportAlerts", "overview", "Export the log of alerts")
+        .about(
+            "One JSON object a line, as `quotabell alerts export` writes them: `alert` as it was raised, and \
+             `deliveries` with their ends. Covers `history.alerts_days`. An answer that is cut off was not whole.",
+        )
+        .answers(&[json_lines("The alerts, partition by partition, the oldest first."), REDIS_UNAVAILABLE]),
+    observed("/v1/alerts/newest", || get(overview::alerts))
         .operation(
             "listAllAlerts",
             "overview",

@@ -18,12 +18,17 @@ pub struct StatusDoc {
     pub(super) name: Option<&'static str>,
 }
 
+/// The media type of JSON objects, each in a line.
+pub(super) const NDJSON: &str = "application/x-ndjson";
+
 /// The body of a response.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AnswerContent {
     /// The type in the handler's signature.
     OfHandler,
     Text,
+    /// JSON objects, each in a line.
+    JsonLines,
     Html,
     /// No body.
     Nothing,
@@ -53,6 +58,11 @@ pub(super) const fn ok(description: &'static str) -> StatusDoc {
 
 pub(super) const fn text(status: u16, description: &'static str) -> StatusDoc {
     StatusDoc { content: AnswerContent::Text, ..of_handler(status, description) }
+}
+
+/// A successful response of lines of JSON.
+pub(super) const fn json_lines(description: &'static str) -> StatusDoc {
+    StatusDoc { content: AnswerContent::JsonLines, ..of_handler(200, description) }
 }
 
 pub(super) const fn html(status: u16, description: &'static str) -> StatusDoc {

@@ -119,14 +119,17 @@ pub(super) async fn erase(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
 ) -> Result<JsonAnswer<ErasedSubject>, Problem> {
-    let QueryState { plans, event_age_max, .. } = &api.reads;
-    let erased = async {
+    let erasing = async move {
+        let QueryState { plans, event_age_max, .. } = &api.reads;
         let below = branch::below(&api.partitions, &subject).await?;
-        erasure::erase_branch(&api.partitions, plans, *event_age_max, &subject, &below).await
+        let erased = erasure::erase_branch(&api.partitions, plans, *event_age_max, &subject, &below).await?;
+        tracing::info!(%subject, subjects = erased.subjects, "everything that was stored of the subject is removed");
+        Ok::<_, Problem>(erased)
     };
-    let erased = within(ERASE_TIMEOUT, erased).await?;
-    tracing::info!(%subject, subjects = erased.subjects, "everything that was stored of the subject is removed");
-    Ok(JsonAnswer(erased))
+    // It goes on after the answer: to look through a long log of alerts may take longer.
+    let erasing = tokio::spawn(erasing);
+    let erased = async { erasing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) };
+    within(ERASE_TIMEOUT, erased).await.map(JsonAnswer)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

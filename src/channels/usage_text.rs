@@ -31,6 +31,8 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
         earliest_at => at(notice.earliest_at),
         latest_at => at(notice.latest_at),
         usual_by_now => notice.usual_by_now,
+        usual_per_day => notice.usual_per_day.unwrap_or_default(),
+        silent_since => at(notice.silent_since),
         times_usual => notice.times_usual(),
         plan => printable(&notice.plan),
         timezone => printable(&notice.timezone),
@@ -65,6 +67,8 @@ pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
         latest_at: at(5),
         usual_by_now: 2_860,
         times_usual_tenths: 14,
+        silent_since: None,
+        usual_per_day: None,
     }
 }
 
@@ -81,7 +85,15 @@ pub(super) fn samples() -> impl Iterator<Item = (UsageNotice, Labels, AlertPurpo
         [notice, UsageNotice { expected_at: None, earliest_at: None, ..late.clone() }, late]
     });
     let spike = UsageNotice { kind: UsageNoticeKind::Spike, probability_percent: None, ..sample() };
-    let notices = windows.chain([UsageNotice { limit: None, ..spike.clone() }, spike]);
+    let silence = UsageNotice {
+        kind: UsageNoticeKind::Silence,
+        used: 0,
+        silent_since: Some(Rfc3339(SAMPLE_AT.plus(-72 * HOUR_MS))),
+        usual_per_day: Some(4_800),
+        ..spike.clone()
+    };
+    let unlimited = [&spike, &silence].map(|notice| UsageNotice { limit: None, ..notice.clone() });
+    let notices = windows.chain(unlimited).chain([spike, silence]);
     notices.flat_map(|notice| {
         let kinds = [(AlertPurpose::Alert, Labels::sample()), (AlertPurpose::Copy, Labels::default())];
         kinds.map(|(purpose, labels)| (notice.clone(), labels, purpose))

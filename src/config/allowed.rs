@@ -85,6 +85,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["plans", "*", "forecast", "windows", "*"], "day, week or month"),
     (&["plans", "*", "forecast", "probability"], "a number from 0.5 to 0.99"),
     (&["plans", "*", "spike"], "a number from 1.5 to 100"),
+    (&["plans", "*", "silence"], "a time from \"1d\" to \"30d\""),
     (&["plans", "*", "refuse_at"], r#"a whole percentage, 100 to 1000, or "never""#),
     (
         &["plans", "*", "rate"],

@@ -15,6 +15,7 @@ use crate::api::config::TokenConfig;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::console::config::{self as console, ConsoleConfig};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
+use crate::forecast::silence::DAYS_BEFORE;
 use crate::outbox::alert_log::ALERTS_DAYS_MAX;
 use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
@@ -351,6 +352,12 @@ fn rest(config: &Config, violations: &mut Violations) {
     violations.require((1..=ALERTS_DAYS_MAX).contains(&alerts_days), &["history", "alerts_days"], bounds);
     let many = format!("{} days are more than {HISTORY_DAYS_MAX}", config.history.days);
     violations.require(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
+    for (name, silence) in config.plans.iter().filter_map(|(name, plan)| Some((name, Duration::from(plan.silence?)))) {
+        // The days before it are judged, and it is told up to two days late.
+        let needed = silence.as_secs().div_ceil(86_400) + DAYS_BEFORE + 2;
+        let few = format!("needs history.days = {needed}, which is {}", config.history.days);
+        violations.require(u64::from(config.history.days) >= needed, &["plans", name, "silence"], few);
+    }
     violations.require(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
     violations.require(config.delivery.per_destination_max >= 1, &["delivery", "per_destination_max"], "is 0");
     let (first, max) = (config.delivery.probe_first, config.delivery.probe_max);

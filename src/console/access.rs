@@ -63,12 +63,13 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
         None => None,
     };
     if session.is_none() && !is_open && !console.tokens.is_set() {
-        return match console.listen.ip().is_loopback() {
+        // What a proxy passes on comes from this machine, too.
+        return match console.listen.ip().is_loopback() && console.public_url.is_none() {
             true => Ok(Some(Visitor::Local)),
             false => Err(ConsoleError::new(
                 StatusCode::FORBIDDEN,
-                "without a token the console is only for this machine: set http.token_file or http.tokens, or open what \
-                 `quotabell console` prints",
+                "without a token the console is only for this machine, and not for console.public_url: set \
+                 http.token_file or http.tokens, or open what `quotabell console` prints",
             )),
         };
     }

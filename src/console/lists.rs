@@ -24,7 +24,7 @@ use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::deliveries::{DeliveriesCursor, DeliveryFilter, dead_causes, destination_slice, list_from};
 use crate::views::near::NearFilter;
-use crate::views::refused::by_reason;
+use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::top::{self, RankingOrder, TopRequest};
 
 /// Number of rows of a page.
@@ -202,7 +202,7 @@ pub(super) async fn refused(
     Query(asked): Query<Asked>,
 ) -> Result<Response, ConsoleError> {
     let from = position(&asked.after)?.unwrap_or_default();
-    let view = within(CALL_TIMEOUT, by_reason(&console.observer.partitions, from, None)).await?;
+    let view = within(CALL_TIMEOUT, by_reason(&console.observer.partitions, from, None, GROUPED_MAX)).await?;
     let next = asked.href("refused", view.next.as_deref());
     Ok(rendered_html("refused.html", &visitor, context! { title => "Refused events", view => shown(&view), next }))
 }

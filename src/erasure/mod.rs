@@ -149,7 +149,7 @@ async fn erase_counts(
         removed.alerts += records;
         removed.flags += flags;
         removed.limiters += forget::limiters(partition, one, &metrics).await?;
-        removed.flags += usage_notices::forget(partition, one, &used).await?;
+        removed.flags += usage_notices::forget(partition, one, &used, &metrics).await?;
         removed.profiles += forget::profiles(partition, one, &metrics).await?;
         removed.grants += grants_due::forget(partition, one).await?;
     }

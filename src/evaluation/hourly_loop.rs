@@ -70,7 +70,7 @@ impl HourlyLoop {
         let hour = |at: UnixMs| at.0.div_euclid(HOUR_MS);
         // A clock that was set back makes a pass due, too.
         if mark.passed.is_none_or(|passed| hour(passed) != hour(now)) {
-            if self.may_continue(now).await? {
+            if self.may_continue(now.plus(-LAG_MAX_MS)).await? {
                 self.pass(now, mark, stop).await?;
             }
             return Ok(CHECK_EVERY);
@@ -105,7 +105,7 @@ impl HourlyLoop {
             tracing::warn!(unreadable, "profiles of usual usage can't be read: these subjects begin anew");
         }
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
-        usage_profiles::end_pass(partition, erasures, began).await?;
+        pass.end(erasures).await?;
         tracing::debug!(partition = %partition.number(), counters, took = ?started.elapsed(), "usual usage is learned");
         Ok(())
     }

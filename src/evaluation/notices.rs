@@ -1,26 +1,24 @@
 //! Which notices the usage of a subject raises, and whether a raised one is still true.
 
-use std::collections::BTreeMap;
-
 use redis::RedisResult;
 
+use super::known_days::days_of;
+use super::silence::is_still_silent;
 use crate::channels::BoxFuture;
 use crate::forecast::observation::weekday;
 use crate::forecast::window::{LimitInPeriod, hour_of};
 use crate::forecast::{DayUsage, ForecastState, UsageProfile, WindowForecast, is_spike};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::usage_notices::{self, RaiseReply};
-use crate::ledger::{daily_usage, query, usage_profiles};
+use crate::ledger::{query, usage_profiles};
 use crate::outbox::NoticeJudge;
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Day, DaySpan, DeploymentId, Metric, PeriodSpan, Subject, UnixMs, UsageNotice, UsageNoticeKind};
+use crate::types::{DaySpan, DeploymentId, Metric, PeriodSpan, Subject, UnixMs, UsageNotice, UsageNoticeKind};
 
 /// Below this number of units a usual day says too little for a notice.
 const USUAL_DAY_MIN: f64 = 20.0;
-/// Days before today whose counters may not be archived yet.
-const COUNTED_DAYS: u64 = 3;
 
 /// A subject that used something in the last hour.
 #[derive(Debug)]
@@ -81,6 +79,8 @@ impl ActiveSubject<'_> {
             latest_at: None,
             usual_by_now: usual.by_now() as u64,
             times_usual_tenths: tenths(self.used_today as f64 / usual.by_now().max(1.0)),
+            silent_since: None,
+            usual_per_day: None,
         };
         if let Some(times) = settings.spike().filter(|times| usual.is_spike(self.used_today, f64::from(*times))) {
             let limit = settings.limit_of(metric, today.day.into()).map(|limit| limit.get());
@@ -151,17 +151,6 @@ fn tenths(times: f64) -> u32 {
     (times * 10.0).round() as u32
 }
 
-/// The known days of a subject, with today.
-async fn days_of(
-    partition: &Partition,
-    subject: &Subject,
-    metric: &Metric,
-    today: Day,
-) -> RedisResult<BTreeMap<Day, u64>> {
-    let counted: Vec<Day> = (0..=COUNTED_DAYS).filter_map(|back| today.before(back)).collect();
-    Ok(daily_usage::read_each(partition, &[(subject, metric)], &counted).await?.pop().unwrap_or_default())
-}
-
 /// Judges notices with what is stored when they are sent.
 #[derive(Debug)]
 pub struct StoredNoticeJudge {
@@ -184,23 +173,22 @@ impl StoredNoticeJudge {
         let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await?;
         let Some(level) = stored.settings(&self.plans).0.into_iter().next() else { return Ok(false) };
         let settings = level.profile;
+        let found = usage_profiles::read_each(partition, &[(subject, metric)]).await?.pop();
+        let Some(profile) = found.and_then(usage_profiles::FoundProfile::read) else { return Ok(false) };
+        if *kind == UsageNoticeKind::Silence {
+            return is_still_silent(partition, notice, (&settings, &profile), now).await;
+        }
         let span = PeriodSpan::containing(*window, settings.zone(), settings.billing(), now);
         let today = DaySpan::containing(settings.zone(), now);
         // The period is over, or the subject has another zone.
         let (Some(span), Some(today)) = (span.filter(|span| span.period == *period), today) else { return Ok(false) };
-        let found = usage_profiles::read_each(partition, &[(subject, metric)]).await?.pop();
-        let Some(profile) = found.and_then(usage_profiles::FoundProfile::read) else { return Ok(false) };
         let of = MetricPeriod { metric: metric.clone(), period: *period };
         let used = query::used(partition, subject, &of).await?.unwrap_or(0);
         let days = days_of(partition, subject, metric, today.day).await?;
         match kind {
-            UsageNoticeKind::Spike => {
-                let (Some(times), Ok(number)) = (settings.spike(), i32::try_from(today.day.since_epoch())) else {
-                    return Ok(false);
-                };
-                let usual = Usual { profile: &profile, number, hour: hour_of(&today, now) };
-                Ok(usual.is_spike(used, f64::from(times)))
-            }
+            // What was used stays true, although more is usual later in the day.
+            UsageNoticeKind::Spike => Ok(settings.spike().is_some() && used >= notice.used),
+            UsageNoticeKind::Silence => Ok(false),
             UsageNoticeKind::Forecast => {
                 // Another limit has a notice of its own.
                 let limit = settings.limit_of(metric, *period).map(|limit| limit.get());

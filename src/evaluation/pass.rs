@@ -3,18 +3,20 @@
 //! A subject whose count has not changed costs two reads. A pass may stop anywhere and begin again: profiles store the
 //! counts that they have seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use redis::RedisResult;
 
 use super::notices::ActiveSubject;
+use super::silence::{SilenceSearch, counts_since};
 use crate::forecast::window::hour_of;
 use crate::forecast::{DayCount, UsageProfile};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
+use crate::ledger::daily_usage::archived_metrics;
 use crate::ledger::query::metrics_of;
-use crate::ledger::usage_profiles::{self, FoundProfile, PassMark};
+use crate::ledger::usage_profiles::{self, FoundProfile, PassMark, ProfilesReply};
 use crate::redis_client::Partition;
 use crate::subjects::{Plans, Profile, StoredLevels, SubjectLevel};
 use crate::types::{Day, DaySpan, Metric, Period, Subject, UnixMs, keys};
@@ -40,10 +42,14 @@ pub struct HourlyPass<'a> {
     began: UnixMs,
     /// Server time at which the pass before began.
     since: UnixMs,
+    /// The time from which silence of a subject counts.
+    silence_counts_since: UnixMs,
+    /// Whether something was used since the pass before.
+    has_usage: bool,
     /// The counters of days; the last ones are read next.
     left: Vec<MetricPeriod>,
     scan: Option<CounterScan>,
-    /// The buckets that are still to be searched for idle subjects.
+    /// The buckets that are still to be searched for idle and silent subjects.
     idle: Vec<(Metric, u8)>,
 }
 
@@ -87,15 +93,18 @@ impl<'a> HourlyPass<'a> {
         let mut left = metrics_of(&partition.client, &partition.keys, &periods).await?;
         let bucket_of_hour = began.0.div_euclid(3_600_000).rem_euclid(IDLE_BUCKETS);
         let is_due = |bucket: &u8| i64::from(*bucket) % IDLE_BUCKETS == bucket_of_hour;
-        let metrics: std::collections::BTreeSet<&Metric> = left.iter().map(|of| &of.metric).collect();
-        let of_metric = |metric: &Metric| {
-            let metric = metric.clone();
-            (0..=u8::MAX).filter(is_due).map(move |bucket| (metric.clone(), bucket))
-        };
-        let idle = metrics.into_iter().flat_map(of_metric).collect();
+        let mut metrics: BTreeSet<Metric> = left.iter().map(|of| of.metric.clone()).collect();
+        let tells_silence = plans.longest_silence().is_some();
+        if tells_silence {
+            metrics.extend(archived_metrics(&partition.client, &partition.keys).await?);
+        }
+        let buckets = || (0..=u8::MAX).filter(|bucket| tells_silence || is_due(bucket));
+        let idle = metrics.iter().flat_map(|metric| buckets().map(|bucket| (metric.clone(), bucket))).collect();
+        let silence_counts_since = counts_since(mark, began);
         // A day must be learned before the next one begins.
         left.sort_by(|a, b| (b.period, &b.metric).cmp(&(a.period, &a.metric)));
-        Ok(Self { partition, plans, began, since, left, scan: None, idle })
+        let (scan, has_usage) = (None, false);
+        Ok(Self { partition, plans, began, since, silence_counts_since, has_usage, left, scan, idle })
     }
 
     /// Takes the next counters; `None` at the end of the pass. Bounded work.
@@ -104,7 +113,7 @@ impl<'a> HourlyPass<'a> {
     ///
     /// The error of Redis or of the connection.
     pub async fn next(&mut self) -> RedisResult<Option<PassSlice>> {
-        let Some(of) = self.left.last().cloned() else { return self.remove_idle().await };
+        let Some(of) = self.left.last().cloned() else { return self.search_idle().await };
         // Before the counters: an erasure after it makes the write stale.
         let mark = usage_profiles::mark(self.partition).await?;
         let scan = self.scan.get_or_insert_with(|| CounterScan::new(of.clone()));
@@ -121,13 +130,7 @@ impl<'a> HourlyPass<'a> {
         let Some(day) = of.period.day() else { return Ok(Some(slice)) };
         for (bucket, counts) in buckets {
             let observed = self.observe(&of.metric, bucket, day, &counts, &mut slice).await?;
-            if !observed.is_empty() {
-                // After an erasure the next pass looks again.
-                let profiles: Vec<(&Subject, &UsageProfile)> =
-                    observed.iter().map(|of| (of.subject, &of.profile)).collect();
-                usage_profiles::write(self.partition, mark, &of.metric, bucket, &profiles).await?;
-            }
-            slice.stored += observed.len();
+            // Before the profiles: a pass that is cut off here judges the same counts again.
             for observed in observed.iter().filter(|of| of.is_current) {
                 let Observed { subject, settings, profile, used_today, .. } = observed;
                 let active = ActiveSubject { subject, metric: &of.metric, settings, profile, used_today: *used_today };
@@ -135,6 +138,14 @@ impl<'a> HourlyPass<'a> {
                     slice.notices += active.raise(self.partition, mark.erasure_epoch, self.began).await?;
                 }
             }
+            if !observed.is_empty() {
+                // After an erasure the next pass looks again.
+                let profiles: Vec<(&Subject, &UsageProfile)> =
+                    observed.iter().map(|of| (of.subject, &of.profile)).collect();
+                usage_profiles::write(self.partition, mark, &of.metric, bucket, &profiles).await?;
+            }
+            slice.stored += observed.len();
+            self.has_usage |= !observed.is_empty();
         }
         Ok(Some(slice))
     }
@@ -173,6 +184,10 @@ impl<'a> HourlyPass<'a> {
 
     /// The profile after the count of a day; `None` if it must not be changed.
     fn observed(&self, profile: Option<UsageProfile>, span: &DaySpan, day: i32, units: u64) -> Option<UsageProfile> {
+        // It is over and learned: this pass repeats one that was cut off.
+        if profile.as_ref().is_some_and(|profile| day < profile.today()) && span.end <= self.began {
+            return None;
+        }
         let is_today = profile.as_ref().is_some_and(|profile| profile.today() == day);
         let begins_at = if profile.is_some() { span.start.plus(SETTLED_MS) } else { span.start };
         if self.began < begins_at || self.since >= span.end && !is_today {
@@ -184,12 +199,31 @@ impl<'a> HourlyPass<'a> {
         Some(profile)
     }
 
-    async fn remove_idle(&mut self) -> RedisResult<Option<PassSlice>> {
+    /// Stores that the pass has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`usage_profiles::write()`].
+    pub async fn end(self, erasure_epoch: u64) -> RedisResult<ProfilesReply> {
+        let usage = self.has_usage.then_some((self.began, self.silence_counts_since));
+        usage_profiles::end_pass(self.partition, erasure_epoch, self.began, usage).await
+    }
+
+    /// Removes subjects that used nothing for a long time, and tells of those that became silent. While the whole
+    /// stream is silent, that is for its operator.
+    async fn search_idle(&mut self) -> RedisResult<Option<PassSlice>> {
         let (Some((metric, bucket)), Some(today)) = (self.idle.pop(), Day::in_utc(self.began)) else {
             return Ok(None);
         };
-        usage_profiles::remove_idle(self.partition, &metric, bucket, today).await?;
-        Ok(Some(PassSlice::default()))
+        let Self { partition, plans, began: now, silence_counts_since: counts_since, .. } = *self;
+        let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
+        let found = usage_profiles::remove_idle(partition, &metric, bucket, today).await?;
+        let mut slice = PassSlice { counters: found.len(), ..PassSlice::default() };
+        if self.has_usage {
+            let search = SilenceSearch { partition, plans, now, counts_since, erasures };
+            slice.notices = search.raise(&metric, &found).await?;
+        }
+        Ok(Some(slice))
     }
 }
 

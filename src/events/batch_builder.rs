@@ -436,6 +436,7 @@ mod tests {
             grant_notice: None,
             forecast: None,
             spike: None,
+            silence: None,
             rate: RateConfig::default(),
             ..PlanConfig::default()
         };

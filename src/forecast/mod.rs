@@ -3,12 +3,14 @@
 //! Compares today with the subject's usual share of a day by this hour, and trusts the result as far as earlier
 //! forecasts were right. `docs/forecast.md` has the method and its figures. Read next: [`profile`], what is known of a
 //! subject; [`observation`], how it learns from counters; [`day`] and [`long`], the forecasts of limits; [`window`],
-//! what is told of them; [`spike`], the rule for unusual usage.
+//! what is told of them; [`spike`] and [`silence`], the rules for
+//! unusual usage.
 
 pub mod day;
 pub mod long;
 pub mod observation;
 pub mod profile;
+pub mod silence;
 pub mod spike;
 pub mod window;
 

@@ -114,6 +114,11 @@ impl UsageProfile {
         (f64::from(self.level) * self.factor(weekday)).max(1e-9)
     }
 
+    /// Units of a usual week.
+    pub fn usual_of_a_week(&self) -> f64 {
+        f64::from(self.level) * self.week.iter().map(|factor| f64::from(*factor)).sum::<f64>() / FACTOR_ONE
+    }
+
     /// How far off forecasts have been: 1 is the spread that most subjects have.
     pub fn reliability(&self) -> f64 {
         if self.days == 0 { 1.0 } else { 1.4 * f64::from(self.miss) / MISS_ONE }

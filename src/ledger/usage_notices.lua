@@ -1,12 +1,12 @@
 #!lua
 -- usage_notices: raise a notice of usage once.
 --
--- KEYS[1] checkpoint hash   KEYS[2] flag: the ids of notices that were raised, separated by spaces
+-- KEYS[1] checkpoint hash   KEYS[2] flag: the newest ids of notices that were raised, separated by spaces
 -- KEYS[3] outbox stream   KEYS[4] hash of the counter that it was judged by
 --
 -- ARGV[1] erasure_epoch under which the counter was read, 0..   ARGV[2] subject   ARGV[3] id of the notice
 -- ARGV[4] TTL of the flag, s   ARGV[5] the notice, JSON
--- ARGV[6] the limit: at or above it nothing is raised; '' for none
+-- ARGV[6] the limit: at or above it nothing is raised; '' for none. Of a silence it is 1
 --
 -- Returns 'raised'
 --         'known'     a notice with this id was raised before, or the limit is reached: nothing written
@@ -33,6 +33,7 @@ if ARGV[6] ~= '' and used >= tonumber(ARGV[6]) then return 'known' end
 
 -- WRITE
 
-redis.call('SET', KEYS[2], raised .. ARGV[3] .. ' ', 'EX', ARGV[4])
+-- The flag of a silence lives on; some dozens of ids are enough.
+redis.call('SET', KEYS[2], string.sub(raised, -4000) .. ARGV[3] .. ' ', 'EX', ARGV[4])
 redis.call('XADD', KEYS[3], '*', 'usage_notice', ARGV[5])
 return 'raised'

@@ -7,8 +7,9 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::query::run;
+use super::usage_profiles;
 use crate::redis_client::{Partition, Script};
-use crate::types::{DeploymentId, Subject, UsageNotice, UsageNoticeKind, keys};
+use crate::types::{DeploymentId, Keys, Metric, Period, Subject, UsageNotice, UsageNoticeKind, keys};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("usage_notices.lua")));
 
@@ -17,7 +18,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_
 pub enum RaiseReply {
     /// It is in the outbox, once.
     Raised,
-    /// It was raised before, or its limit is reached by now.
+    /// It was raised before, or its limit is reached by now, or the subject is no longer silent.
     Known,
     /// A subject was erased since the counter was read: nothing is raised.
     Stale,
@@ -36,15 +37,16 @@ pub async fn raise(
     let UsageNotice { id, kind, subject, metric, window, period, limit, .. } = notice;
     let counter = keys.usage(metric, *period, keys::bucket(subject.as_str()));
     let json = serde_json::to_string(notice).expect("plain strings and numbers serialize");
-    let mut call = SCRIPT.call().key(keys.checkpoint()).key(keys.notice_flag(*kind, subject, metric, *period));
+    let (ttl_s, below) = match kind {
+        UsageNoticeKind::Forecast => (window.flag_ttl_s(), limit.map(|limit| limit.to_string()).unwrap_or_default()),
+        UsageNoticeKind::Spike => (window.flag_ttl_s(), String::new()),
+        // As long as the profile: a silence has no period.
+        UsageNoticeKind::Silence => (Some(usage_profiles::TTL_S), "1".to_owned()),
+    };
+    let mut call = SCRIPT.call().key(keys.checkpoint()).key(flag(keys, *kind, subject, (metric, *period)));
     call = call.key(keys.outbox()).key(counter).arg(erasure_epoch).arg(subject.as_str()).arg(id);
-    call = call.arg(window.flag_ttl_s().expect("a notice is of a period that ends")).arg(json);
-    let reply: String = match kind {
-        UsageNoticeKind::Forecast => call.arg(limit.map(|limit| limit.to_string()).unwrap_or_default()),
-        UsageNoticeKind::Spike => call.arg(""),
-    }
-    .run(client)
-    .await?;
+    let reply: String =
+        call.arg(ttl_s.expect("a notice is of a period that ends")).arg(json).arg(below).run(client).await?;
     Ok(match reply.as_str() {
         "raised" => RaiseReply::Raised,
         "known" => RaiseReply::Known,
@@ -58,18 +60,27 @@ pub async fn instance(Partition { client, keys }: &Partition) -> RedisResult<Opt
     Ok(name.map(|name| DeploymentId::from_stored(&name)))
 }
 
-/// Removes the flags of a subject among these counters, and returns their number. Repeatable.
+/// The flag of a kind. There is one for the silences of a subject, whatever the day.
+fn flag(keys: &Keys, kind: UsageNoticeKind, subject: &Subject, (metric, period): (&Metric, Period)) -> String {
+    let period = if kind == UsageNoticeKind::Silence { Period::ALL_TIME } else { period };
+    keys.notice_flag(kind, subject, metric, period)
+}
+
+/// Removes the flags of a subject among these counters and in these metrics, and returns their number. Repeatable.
 pub async fn forget(
     Partition { client, keys }: &Partition,
     subject: &Subject,
     counters: &[MetricPeriod],
+    metrics: &BTreeSet<Metric>,
 ) -> RedisResult<u64> {
     let counters: BTreeSet<&MetricPeriod> = counters.iter().filter(|of| of.period.window().has_forecast()).collect();
     let mut pipeline = redis::pipe();
-    for MetricPeriod { metric, period } in counters {
-        for kind in UsageNoticeKind::ALL {
-            pipeline.cmd("UNLINK").arg(keys.notice_flag(kind, subject, metric, *period));
-        }
+    let periods = counters.into_iter().map(|of| (&of.metric, of.period));
+    let kinds = [UsageNoticeKind::Forecast, UsageNoticeKind::Spike];
+    let flags = periods.flat_map(|of| kinds.map(|kind| (kind, of)));
+    let silences = metrics.iter().map(|metric| (UsageNoticeKind::Silence, (metric, Period::ALL_TIME)));
+    for (kind, of) in flags.chain(silences) {
+        pipeline.cmd("UNLINK").arg(flag(keys, kind, subject, of));
     }
     Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
 }

@@ -5,7 +5,8 @@
 --
 -- ARGV[1] erasure_epoch under which the counters were read, 0..
 -- ARGV[2] TTL of the profiles, s; or server time at which the pass began, ms
--- ARGV[3 ..] subject, profile (182 bytes); at most 2,000 pairs
+-- ARGV[3 ..] subject, profile (182 bytes); at most 2,000 pairs. For the time of a pass: server times at which usage was
+--   found, and since which there has been some, ms; none if nothing was used
 --
 -- Returns 'stored'
 --         'stale'     a subject was erased since, or nothing has been counted: nothing written
@@ -31,6 +32,7 @@ if not stored[1] or (stored[2] or '0') ~= ARGV[1] then return 'stale' end
 
 if not KEYS[2] then
   redis.call('HSET', KEYS[1], 'profiled_ms', ARGV[2])
+  if ARGV[3] then redis.call('HSET', KEYS[1], 'used_ms', ARGV[3], 'resumed_ms', ARGV[4]) end
   return 'stored'
 end
 call_in_slices('HSET', KEYS[2], ARGV, 3, #ARGV)

@@ -15,7 +15,7 @@ use crate::types::{Day, Metric, Subject, UnixMs, keys};
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("usage_profiles.lua")));
 
 /// Lifetime of the profiles of a bucket after the last write, seconds.
-const TTL_S: u64 = 86_400 * IDLE_DAYS_MAX as u64;
+pub(super) const TTL_S: u64 = 86_400 * IDLE_DAYS_MAX as u64;
 /// Number of profiles per write.
 const WRITTEN_AT_ONCE: usize = 500;
 
@@ -49,6 +49,10 @@ pub struct PassMark {
     pub erasure_epoch: u64,
     /// Server time at which the last pass over all subjects began.
     pub passed: Option<UnixMs>,
+    /// Server time of the last pass that found usage.
+    pub used: Option<UnixMs>,
+    /// Server time since which passes found usage at least once a day.
+    pub resumed: Option<UnixMs>,
 }
 
 /// Whether something was stored.
@@ -62,9 +66,12 @@ pub enum ProfilesReply {
 
 /// Reads the mark.
 pub async fn mark(Partition { client, keys }: &Partition) -> RedisResult<PassMark> {
-    let fields = redis::cmd("HMGET").arg(keys.checkpoint()).arg("erasure_epoch").arg("profiled_ms").to_owned();
-    let (erasure_epoch, passed): (Option<u64>, Option<i64>) = client.query(&fields).await?;
-    Ok(PassMark { erasure_epoch: erasure_epoch.unwrap_or(0), passed: passed.map(UnixMs) })
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg(&["erasure_epoch", "profiled_ms", "used_ms", "resumed_ms"]);
+    let (erasure_epoch, passed, used, resumed): (Option<u64>, Option<i64>, Option<i64>, Option<i64>) =
+        client.query(&command).await?;
+    let [passed, used, resumed] = [passed, used, resumed].map(|at| at.map(UnixMs));
+    Ok(PassMark { erasure_epoch: erasure_epoch.unwrap_or(0), passed, used, resumed })
 }
 
 /// Reads the profiles of subjects of one bucket.
@@ -122,7 +129,8 @@ pub async fn write(
     Ok(ProfilesReply::Stored)
 }
 
-/// Stores that a pass that began at this server time has ended.
+/// Stores that a pass that began at this server time has ended; if it found usage, when that was, and since when there
+/// has been some.
 ///
 /// # Errors
 ///
@@ -131,8 +139,12 @@ pub async fn end_pass(
     Partition { client, keys }: &Partition,
     erasure_epoch: u64,
     began: UnixMs,
+    usage: Option<(UnixMs, UnixMs)>,
 ) -> RedisResult<ProfilesReply> {
-    let call = SCRIPT.call().key(keys.checkpoint()).arg(erasure_epoch).arg(began.0);
+    let mut call = SCRIPT.call().key(keys.checkpoint()).arg(erasure_epoch).arg(began.0);
+    if let Some((used, resumed)) = usage {
+        call = call.arg(used.0).arg(resumed.0);
+    }
     Ok(reply(&call.run::<String>(client).await?))
 }
 
@@ -141,24 +153,28 @@ fn reply(text: &str) -> ProfilesReply {
 }
 
 /// Removes the profiles of a bucket whose subjects used nothing for a long time before this day, and unreadable ones.
-/// Other subjects keep the hash alive.
+/// Other subjects keep the hash alive. Returns those that used nothing on this day.
 pub async fn remove_idle(
     Partition { client, keys }: &Partition,
     metric: &Metric,
     bucket: u8,
     today: Day,
-) -> RedisResult<()> {
+) -> RedisResult<Vec<(Subject, UsageProfile)>> {
     let key = keys.profiles(metric, bucket);
     let oldest = today.since_epoch() - i64::from(IDLE_DAYS_MAX) - 1;
-    let mut scan = Scan::hash(&key);
+    let (mut scan, mut inactive) = (Scan::hash(&key), Vec::new());
     while let Some(found) = scan.next::<(Vec<u8>, Vec<u8>)>(client).await? {
-        let is_idle =
-            |stored: &[u8]| UsageProfile::from_stored(stored).is_none_or(|profile| i64::from(profile.today()) < oldest);
-        let idle: Vec<Vec<u8>> =
-            found.into_iter().filter(|(_, stored)| is_idle(stored)).map(|(subject, _)| subject).collect();
+        let mut idle = Vec::new();
+        for (name, stored) in found {
+            match UsageProfile::from_stored(&stored).filter(|profile| i64::from(profile.today()) >= oldest) {
+                None => idle.push(name),
+                Some(profile) if i64::from(profile.today()) >= today.since_epoch() => {}
+                Some(profile) => inactive.extend(Subject::parse(&name).ok().map(|subject| (subject, profile))),
+            }
+        }
         if !idle.is_empty() {
             let () = client.query(redis::cmd("HDEL").arg(&key).arg(idle)).await?;
         }
     }
-    Ok(())
+    Ok(inactive)
 }

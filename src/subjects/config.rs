@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{Limits, Metric, Percent, Separator, Threshold, UrlTemplate, duration};
 
-use super::forecast_config::{ForecastConfig, SpikeTimes};
+use super::forecast_config::{ForecastConfig, SilenceTime, SpikeTimes};
 use super::rates::RateConfig;
 use super::refuse_at::RefuseAt;
 
@@ -38,6 +38,9 @@ pub struct PlanConfig {
     /// The multiple of the usual from which usage is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spike: Option<SpikeTimes>,
+    /// How long a subject with usage on most days uses nothing until that is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<SilenceTime>,
     /// How many units of a metric a subject may use in a short time, for the check API.
     #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
     pub rate: RateConfig,

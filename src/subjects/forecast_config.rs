@@ -1,8 +1,10 @@
-//! What a plan says about forecasts and unusual usage.
+//! What a plan says about forecasts, unusual usage and silence.
 
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
-use crate::types::Window;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::types::{Window, duration};
 
 /// The limits whose forecasts are told to contacts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +26,27 @@ pub struct Probability(u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct SpikeTimes(u16);
+
+/// How long nothing is used, from one day to 30 days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SilenceTime(#[serde(with = "duration")] Duration);
+
+impl From<SilenceTime> for Duration {
+    fn from(SilenceTime(time): SilenceTime) -> Self {
+        time
+    }
+}
+
+impl<'de> Deserialize<'de> for SilenceTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let time = duration::deserialize(deserializer)?;
+        if (DAY..=30 * DAY).contains(&time) {
+            return Ok(Self(time));
+        }
+        Err(serde::de::Error::custom("from 1d to 30d"))
+    }
+}
 
 /// The number is outside its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

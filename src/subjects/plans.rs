@@ -10,7 +10,7 @@ use crate::types::{Limits, Metric, MetricFormat, Separator, Threshold, UrlTempla
 use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
-use super::forecast_config::{ForecastConfig, SpikeTimes};
+use super::forecast_config::{ForecastConfig, SilenceTime, SpikeTimes};
 use super::rates::UnsupportedRate;
 use super::record::write_thresholds;
 use super::refuse_at::RefuseAt;
@@ -39,6 +39,8 @@ pub struct Plan {
     pub forecast: Option<ForecastConfig>,
     /// The multiple of the usual from which usage is told. Counting ignores it.
     pub spike: Option<SpikeTimes>,
+    /// How long a subject uses nothing until that is told. Counting ignores it.
+    pub silence: Option<SilenceTime>,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }
@@ -97,6 +99,7 @@ impl Plans {
             usage_url: default.usage_url.clone(),
             forecast: default.forecast.clone(),
             spike: default.spike,
+            silence: default.silence,
         });
         let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint, formats: BTreeMap::new() };
         Ok(Self { set: Arc::new(RwLock::new(set)), separator: Separator::NONE })
@@ -154,6 +157,11 @@ impl Plans {
     /// The metrics for which a plan has a rate.
     pub fn limited_by_rates(&self) -> Vec<Metric> {
         self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
+    }
+
+    /// The longest silence that a plan tells of; `None` if no plan does.
+    pub fn longest_silence(&self) -> Option<Duration> {
+        self.in_effect().by_name.values().filter_map(|plan| plan.silence).map(Duration::from).max()
     }
 
     /// The thresholds at which plans raise alerts, with the windows of their limits.
@@ -229,6 +237,7 @@ impl Plan {
             usage_url: _,
             forecast: _,
             spike: _,
+            silence: _,
             limiters: _,
         } = self;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
@@ -240,7 +249,8 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
     let mut thresholds = plan.thresholds.clone();
     thresholds.sort_unstable();
     let limiters = plan.rate.limiters().map_err(|rate| PlansError::Rate { plan: name.to_owned(), rate })?;
-    let PlanConfig { limits, refuse_at, grant_notice, upgrade_url, usage_url, forecast, spike, .. } = plan.clone();
+    let PlanConfig { limits, refuse_at, grant_notice, upgrade_url, usage_url, forecast, spike, silence, .. } =
+        plan.clone();
     Ok(Arc::new(Plan {
         name: name.into(),
         limits,
@@ -251,6 +261,7 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
         usage_url,
         forecast,
         spike,
+        silence,
         limiters,
     }))
 }
@@ -266,6 +277,7 @@ impl Plans {
             grant_notice: None,
             forecast: None,
             spike: None,
+            silence: None,
             rate: Default::default(),
             ..PlanConfig::default()
         };

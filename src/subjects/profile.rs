@@ -263,6 +263,11 @@ impl Profile {
         self.plan.spike
     }
 
+    /// How long the subject uses nothing until that is told.
+    pub fn silence(&self) -> Option<Duration> {
+        self.plan.silence.map(Duration::from)
+    }
+
     /// The plan's limiter of this metric.
     pub fn limiter(&self, metric: &Metric) -> Option<&Limiter> {
         self.plan.limiters.get(metric)
@@ -304,6 +309,7 @@ mod tests {
             grant_notice: None,
             forecast: None,
             spike: None,
+            silence: None,
             rate: super::super::rates::RateConfig::default(),
             ..super::super::config::PlanConfig::default()
         };

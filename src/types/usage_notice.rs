@@ -1,4 +1,5 @@
-//! Notices about usage that no threshold raises: a limit that will be reached, and usage far above the usual.
+//! Notices about usage that no threshold raises: a limit that will be reached, usage far above the usual,
+//! and none at all.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ text_enum! {
         Forecast = "forecast",
         /// Usage is far above the usual.
         Spike = "spike",
+        /// A subject that used something on most days uses nothing.
+        Silence = "silence",
     }
 }
 
@@ -22,7 +25,7 @@ text_enum! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageNotice {
     /// The id: its kind and 32 hex digits, the same for the same period and limit.
-    #[schemars(regex(pattern = "^(forecast|spike)_[0-9a-f]{32}$"))]
+    #[schemars(regex(pattern = "^(forecast|spike|silence)_[0-9a-f]{32}$"))]
     pub id: String,
     /// What it says.
     pub kind: UsageNoticeKind,
@@ -30,13 +33,13 @@ pub struct UsageNotice {
     pub subject: Subject,
     /// The metric.
     pub metric: Metric,
-    /// The window of the limit; a day for a spike.
+    /// The window of the limit; a day for a spike or a silence.
     pub window: Window,
     /// The period.
     pub period: Period,
     /// Units used in the period.
     pub used: u64,
-    /// The limit, grants included, units; absent for a spike of a subject without one.
+    /// The limit, grants included, units; absent for a spike or a silence of a subject without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// The plan in force.
@@ -60,14 +63,20 @@ pub struct UsageNotice {
     /// In nine of ten cases it is reached earlier than this; absent if that is after the period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_at: Option<Rfc3339>,
-    /// Units that are usual by now.
+    /// Units that are usual by now; 0 for a silence.
     pub usual_by_now: u64,
     /// Tenths: usage so far is this multiple of the usual.
     pub times_usual_tenths: u32,
+    /// The end of the last hour with usage; only of a silence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<Rfc3339>,
+    /// Units of a usual day; only of a silence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual_per_day: Option<u64>,
 }
 
 impl UsageNotice {
-    /// The id of the only notice of this kind about a limit in a period.
+    /// The id of the only notice of this kind about a limit in a period; for a silence, after this last day with usage.
     pub fn id_of(
         instance: &DeploymentId,
         kind: UsageNoticeKind,

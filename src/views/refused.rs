@@ -22,7 +22,7 @@ const LOOKED_AT_MAX: usize = 500;
 /// Number of events of one reason that are shown.
 const SAMPLES_MAX: usize = 3;
 /// Number of refused events in a slice.
-const GROUPED_MAX: usize = 2 * REFUSED_READ_MAX;
+pub const GROUPED_MAX: usize = 2 * REFUSED_READ_MAX;
 
 /// Refused events in one slice, by reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -57,28 +57,28 @@ pub struct RefusedCursor {
     before: Option<String>,
 }
 
-/// Groups the next slice of refused events: partition by partition, the newest of each first. Only those that were
-/// refused at `since` or later.
+/// Groups the next slice of about `max` refused events: partition by partition, the newest of each first. Only those
+/// that were refused at `since` or later.
 pub async fn by_reason(
     partitions: &Partitions,
     from: RefusedCursor,
     since: Option<UnixMs>,
+    max: usize,
 ) -> RedisResult<RefusedReasonsView> {
+    let at_once = max.min(REFUSED_READ_MAX);
     let mut cursor = from;
     let mut events = Vec::new();
     while let Some(Partition { client, keys }) = partitions.iter().nth(cursor.partition) {
-        if events.len() >= GROUPED_MAX {
+        if events.len() >= max {
             break;
         }
         let mut command = redis::cmd("XREVRANGE");
         command.arg(keys.refused()).arg(cursor.before.as_ref().map_or("+".to_owned(), |id| format!("({id}")));
         command.arg(since.map_or_else(|| "-".to_owned(), |since| since.0.to_string()));
-        let entries: Vec<RawEntry> = client.query(command.arg("COUNT").arg(REFUSED_READ_MAX)).await?;
+        let entries: Vec<RawEntry> = client.query(command.arg("COUNT").arg(at_once)).await?;
         events.extend(entries.iter().map(|entry| RefusedEventView::from_entry(keys.stream(), entry)));
         cursor = match entries.last() {
-            Some((last, _)) if entries.len() == REFUSED_READ_MAX => {
-                RefusedCursor { before: Some(last.clone()), ..cursor }
-            }
+            Some((last, _)) if entries.len() == at_once => RefusedCursor { before: Some(last.clone()), ..cursor },
             _ => RefusedCursor { partition: cursor.partition + 1, before: None },
         };
     }

@@ -4,6 +4,7 @@ use quotabell::outbox::Settlement;
 use quotabell::types::{DeliveryId, Month, OutcomeClass, keys::Keys};
 use serde_json::{Value, json};
 
+use crate::support::api::Caller;
 use crate::support::binary::quotabell;
 use crate::support::books::{run, with_dead};
 use crate::support::daemon::DaemonSetup;
@@ -11,6 +12,7 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, outcome, settle, subject, webhook};
 use crate::support::redis_server::RedisServer;
 
+const TOKEN: &str = "a-token-for-one-test-0123456789";
 const EXPORT: &str = "alerts export --since 2020-01-01T00:00:00Z";
 
 fn exported(server: &RedisServer, more: &str) -> Vec<Value> {
@@ -88,6 +90,33 @@ async fn the_log_is_erased_with_its_subject_and_moves_with_a_migration() {
     let mut moved = moved.expect_json();
     moved.sort_by_key(|logged| logged["alert"]["subject"].to_string());
     assert_eq!(moved, left);
+}
+
+/// A platform gets over HTTP what an operator gets by the command line.
+#[tokio::test]
+async fn the_log_is_read_over_http() {
+    let (outbox, _) = with_dead(&["alice", "bob"]).await;
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN).argument("--no-send");
+    let mut daemon = setup.start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    let lines = async |query: &str| -> Vec<Value> {
+        let answer = api.get(&format!("/v1/alerts{query}")).await;
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, Some("application/x-ndjson")),
+            "{}",
+            answer.text
+        );
+        answer.text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let all = exported(&outbox.server, "");
+    assert_eq!((lines("").await, all.len()), (all, 2));
+    assert_eq!(lines("?subject=alice").await, exported(&outbox.server, "--subject alice"));
+    assert_eq!(lines("?since=2026-11-21T08:33:20.124Z").await, [] as [Value; 0]);
+    assert_eq!(lines("?since=2026-11-21T00:00:00Z&until=2026-11-21T08:33:20.124Z").await.len(), 2);
+    let swapped = api.get("/v1/alerts?since=2026-11-21T00:00:00Z&until=2026-11-20T00:00:00Z").await;
+    swapped.expect_problem(400, "until: must be after since");
+    daemon.drain().await;
 }
 
 /// Without an end of its own the log would fill Redis.

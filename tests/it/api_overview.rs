@@ -105,12 +105,12 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
     let alone = raise(&outbox.client, "alone", 100, 5000, 500).await;
     outbox.fan_out_new(&alone, &[]).await;
     let (daemon, api) = idle(&outbox).await;
-    let listed = get(&api, "/v1/alerts").await;
+    let listed = get(&api, "/v1/alerts/newest").await;
     assert_eq!(column(&listed["alerts"], "subject"), ["alone", "pending", "dead", "told"]);
     assert_eq!(column(&listed["alerts"], "outcome"), ["nobody", "on_the_way", "nobody", "notified"]);
     assert_eq!((&listed["examined"], &listed["next"]), (&json!(4), &Value::Null));
     let subjects = async |query: &str| -> Vec<String> {
-        let listed = get(&api, &format!("/v1/alerts?{query}")).await;
+        let listed = get(&api, &format!("/v1/alerts/newest?{query}")).await;
         column(&listed["alerts"], "subject").into_iter().map(str::to_owned).collect()
     };
     assert_eq!(subjects("nobody=true").await, ["alone", "dead"]);
@@ -120,13 +120,13 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
     assert_eq!(subjects(&format!("since={}", alone.raised_at_ms)).await, ["alone"]);
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
-        let part = get(&api, &format!("/v1/alerts?limit=1{after}")).await;
+        let part = get(&api, &format!("/v1/alerts/newest?limit=1{after}")).await;
         all.extend(column(&part["alerts"], "subject").into_iter().map(str::to_owned));
         let Some(next) = part["next"].as_str() else { break };
         after = format!("&after={next}");
     }
     assert_eq!(all, ["alone", "pending", "dead", "told"], "each once");
-    api.get("/v1/alerts?nobody=1").await.expect_problem(400, "nobody: must be true or false");
+    api.get("/v1/alerts/newest?nobody=1").await.expect_problem(400, "nobody: must be true or false");
     daemon.drain().await;
 }
 
@@ -165,7 +165,7 @@ async fn lists_of_many_subjects_are_read_in_bounded_slices() {
     let lease = outbox.keys.lease();
     let _: String = outbox.run("SET", &[lease.as_str(), "another/10.0.0.1:1/1", "PX", "9000000"]).await;
     let (daemon, api) = idle(&outbox).await;
-    for (path, list) in [("/v1/near", "subjects"), ("/v1/alerts", "alerts")] {
+    for (path, list) in [("/v1/near", "subjects"), ("/v1/alerts/newest", "alerts")] {
         let (mut seen, mut after, mut slices) = (BTreeSet::new(), String::new(), BTreeSet::new());
         loop {
             let before = [calls(&outbox, &["hlen"]).await, calls(&outbox, &["hvals"]).await];

@@ -370,6 +370,7 @@ async fn forged_hosts_origins_and_cookies_are_refused() {
 async fn without_a_token_this_machine_may_look_and_a_taken_port_is_only_a_warning() {
     let outbox = filled().await;
     let setup = DaemonSetup::on(&outbox.server.url()).argument("--no-send");
+    let proxied = setup.clone().env("QUOTABELL__CONSOLE__PUBLIC_URL", "https://quota.example.com/");
     let mut first = setup.clone().env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").start().await;
     let address = first.console().await;
     let visitor = Visitor::new(address);
@@ -388,5 +389,10 @@ async fn without_a_token_this_machine_may_look_and_a_taken_port_is_only_a_warnin
     assert_eq!(refused.status, 403, "{}", refused.text);
     assert!(refused.text.contains("without a token the console is only for this machine"), "{}", refused.text);
     open.drain().await;
+    let mut proxied = proxied.env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").start().await;
+    let visitor = Visitor::new(proxied.console().await);
+    let refused = visitor.send("GET", "/", &[("host", "quota.example.com")], "").await;
+    assert_eq!(refused.status, 403, "a proxy passes on what comes from elsewhere: {}", refused.text);
+    proxied.drain().await;
     first.drain().await;
 }

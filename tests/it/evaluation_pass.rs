@@ -7,12 +7,14 @@ use crate::support::recorded_usage::RecordedUsage;
 use quotabell::evaluation::pass::PassSlice;
 use quotabell::evaluation::{HourlyPass, StoredNoticeJudge};
 use quotabell::forecast::UsageProfile;
-use quotabell::ledger::forget;
+use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::ledger::usage_profiles::{self, PassMark, ProfilesReply};
+use quotabell::ledger::{forget, usage_notices};
 use quotabell::outbox::NoticeJudge as _;
 use quotabell::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
+use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
 use quotabell::zones::Zone;
 use serde_json::Value;
@@ -54,7 +56,7 @@ impl Passes {
             sum.unreadable += slice.unreadable;
             sum.notices += slice.notices;
         }
-        usage_profiles::end_pass(&self.partition, mark.erasure_epoch, now).await.expect("ended");
+        pass.end(mark.erasure_epoch).await.expect("ended");
         sum
     }
 
@@ -162,7 +164,7 @@ async fn nothing_of_an_erased_subject_is_stored() {
     assert_eq!((removed, reply, passes.profile("alice").await), (1, ProfilesReply::Stale, None));
     // After FLUSHALL there is no checkpoint, and none must appear.
     passes.run(&["FLUSHALL"]).await;
-    let reply = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1)).await.expect("an answer");
+    let reply = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1), None).await.expect("an answer");
     assert_eq!((reply, passes.run(&["DBSIZE"]).await), (ProfilesReply::Stale, redis::Value::Int(0)));
 }
 
@@ -171,7 +173,7 @@ async fn nothing_of_an_erased_subject_is_stored() {
 async fn a_partition_that_was_moved_away_stores_nothing() {
     let passes = Passes::start().await;
     passes.run(&["HSET", &passes.usage.keys.checkpoint(), "moved_to", "elsewhere"]).await;
-    let error = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1)).await.expect_err("moved");
+    let error = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1), None).await.expect_err("moved");
     assert_eq!(error_kind(&error), ErrorKind::MovedAway);
 }
 
@@ -247,7 +249,7 @@ async fn a_new_deployment_has_no_mark() {
     let mark = async || usage_profiles::mark(&passes.partition).await.expect("read");
     assert_eq!(mark().await, PassMark::default());
     passes.pass(UnixMs(7)).await;
-    assert_eq!(mark().await, PassMark { erasure_epoch: 0, passed: Some(UnixMs(7)) });
+    assert_eq!(mark().await, PassMark { passed: Some(UnixMs(7)), ..PassMark::default() });
 }
 
 const NOON: &str = "2026-11-23T12:00:00Z";
@@ -307,17 +309,13 @@ async fn a_forecast_is_told_once_for_each_limit() {
     assert_eq!(of_alice, [forecast(3_000), forecast(3_500)]);
 }
 
-/// A pass that is cut off anywhere, and done again by another daemon, tells each customer once.
+/// A pass that is cut off anywhere, and done again by another daemon with the same counts, tells each customer once.
 #[tokio::test]
 async fn passes_that_are_cut_off_tell_nothing_twice() {
     let subjects: Vec<(String, u64)> = (0..12).map(|number| (format!("s{number:02}"), 2_400)).collect();
     let subjects: Vec<(&str, u64)> = subjects.iter().map(|(name, units)| (name.as_str(), *units)).collect();
     let passes = at_noon(&subjects).await;
     for cut_after in 0..60 {
-        // Something is used between two passes, so that each pass judges all of them again.
-        for (subject, units) in &subjects {
-            passes.usage.count(subject, "requests", day("2026-11-23"), units + cut_after).await;
-        }
         let mark = usage_profiles::mark(&passes.partition).await.expect("read");
         let mut pass = HourlyPass::begin(&passes.partition, &passes.plans, ms(NOON), mark).await.expect("begun");
         let whole = async { while pass.next().await.expect("redis answers").is_some() {} };
@@ -353,6 +351,106 @@ async fn a_notice_is_judged_again_when_it_is_sent() {
     passes.usage.set("alice", &[("limit:requests", "3000")]).await;
     passes.usage.count("alice", "requests", day("2026-11-23"), 3_000).await;
     assert!(!is_true("2026-11-23T12:05:00Z").await, "it is reached");
+}
+
+impl Passes {
+    /// From here on, plans tell of three days of silence. What is over is archived.
+    async fn tell_silence(&mut self, until: Day) {
+        let plan = "limits = { requests = \"3000/day\" }\nsilence = \"3d\"";
+        let plan: PlanConfig = toml::from_str(plan).expect("a plan");
+        self.plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+        let config = HistoryConfig { days: 35, alerts_days: 400 };
+        let mut archiver = HistoryArchiver::new(self.usage.keys.clone(), config);
+        (1..=20).filter_map(|back| until.before(back)).for_each(|day| archiver.assume_counters(day));
+        let client = &self.partition.client;
+        while archiver.next().is_some() {
+            archiver.archive(client, until.ends_everywhere()).await.expect("redis answers");
+        }
+    }
+
+    /// An hour with usage of somebody, and the pass after it.
+    async fn busy_hour(&self, at: &str) {
+        let now = ms(at);
+        self.usage.count("busy", "requests", Day::in_utc(now).expect("a day"), 1 + now.0.unsigned_abs() / 60_000).await;
+        self.pass(now).await;
+    }
+
+    async fn newest_notice(&self) -> UsageNotice {
+        let newest = redis::cmd("XREVRANGE").arg(self.usage.keys.outbox()).arg(&["+", "-", "COUNT", "1"]).to_owned();
+        let entries: Vec<(String, Vec<(String, String)>)> = self.partition.client.query(&newest).await.expect("read");
+        serde_json::from_str(&entries[0].1[0].1).expect("a notice")
+    }
+}
+
+/// Who used something on most days, and nothing for three days while others did, is told so once, until it is used
+/// again.
+#[tokio::test]
+async fn a_silence_is_told_once() {
+    let mut passes = Passes::start().await;
+    let weekly = async |day: &Day| passes.usage.count("weekly", "requests", *day, 100).await;
+    for back in [1, 4, 7, 10] {
+        weekly(&day("2026-11-15").before(back).expect("a day")).await;
+    }
+    passes.play(&["alice", "busy"], Zone::UTC, day("2026-11-01"), ms("2026-11-15T00:30:00Z")).await;
+    for at in ["2026-11-15T20:00:00Z", "2026-11-16T19:00:00Z", "2026-11-17T12:00:00Z"] {
+        passes.busy_hour(at).await;
+    }
+    passes.tell_silence(day("2026-11-16")).await;
+    passes.busy_hour("2026-11-17T23:40:00Z").await;
+    assert_eq!(passes.notices().await, [], "less than three days");
+    let silence = |subject: &str| (subject.to_owned(), UsageNoticeKind::Silence, Some(3_000));
+    for at in ["2026-11-18T00:40:00Z", "2026-11-18T01:40:00Z", "2026-11-19T02:40:00Z"] {
+        passes.busy_hour(at).await;
+        assert_eq!(passes.notices().await, [silence("alice")], "at {at}");
+    }
+    let notice = passes.newest_notice().await;
+    assert_eq!((notice.silent_since, notice.usual_per_day), (Some(Rfc3339(ms("2026-11-15T00:00:00Z"))), Some(2_400)));
+    let judge = StoredNoticeJudge {
+        partitions: Partitions::new(&passes.usage.server.client(), &passes.usage.keys),
+        plans: passes.plans.clone(),
+    };
+    let is_true = async || judge.is_true(&notice, ms("2026-11-19T03:00:00Z")).await.expect("redis answers");
+    assert!(is_true().await);
+    passes.usage.count("alice", "requests", day("2026-11-19"), 1).await;
+    assert!(!is_true().await, "it is over");
+    let metrics = [Metric::default()].into();
+    let flags = usage_notices::forget(&passes.partition, &subject("alice"), &[], &metrics).await;
+    assert_eq!(flags.expect("forgotten"), 1, "an erasure finds the flag");
+}
+
+/// A stream that was silent itself says nothing about its subjects.
+#[tokio::test]
+async fn a_silent_stream_tells_of_no_subject() {
+    let mut passes = Passes::start().await;
+    passes.play(&["alice", "busy"], Zone::UTC, day("2026-11-01"), ms("2026-11-15T00:30:00Z")).await;
+    passes.tell_silence(day("2026-11-16")).await;
+    for at in ["2026-11-16T12:00:00Z", "2026-11-18T00:40:00Z", "2026-11-18T12:00:00Z"] {
+        passes.pass(ms(at)).await;
+    }
+    for at in ["2026-11-18T13:00:00Z", "2026-11-19T12:00:00Z", "2026-11-20T11:00:00Z", "2026-11-21T10:30:00Z"] {
+        passes.busy_hour(at).await;
+        assert_eq!(passes.notices().await, [], "at {at}");
+    }
+    passes.busy_hour("2026-11-21T13:10:00Z").await;
+    assert_eq!(passes.notices().await.len(), 1, "three days after others used something again");
+}
+
+/// A pass that is cut off after it looked at an old day changes nothing when it is done again.
+#[tokio::test]
+async fn days_are_learned_once_after_an_outage() {
+    let passes = Passes::start().await;
+    passes.play(&["alice"], Zone::UTC, day("2026-11-01"), ms("2026-11-10T12:00:00Z")).await;
+    for of in ["2026-11-10", "2026-11-11", "2026-11-12", "2026-11-13"] {
+        passes.usage.count("alice", "requests", day(of), 2_400).await;
+    }
+    let mark = usage_profiles::mark(&passes.partition).await.expect("read");
+    let mut pass =
+        HourlyPass::begin(&passes.partition, &passes.plans, ms("2026-11-13T18:00:00Z"), mark).await.expect("begun");
+    while pass.next().await.expect("redis answers").is_some() {}
+    // Its end is not stored.
+    let learned = passes.profile("alice").await;
+    assert_eq!(passes.pass(ms("2026-11-13T18:00:00Z")).await.stored, 0);
+    assert_eq!(passes.profile("alice").await, learned);
 }
 
 /// A usual day of a few units says too little.

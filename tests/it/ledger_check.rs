@@ -40,6 +40,7 @@ fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<
         grant_notice: None,
         forecast: None,
         spike: None,
+        silence: None,
         rate: RateConfig { algorithm, rates },
         ..PlanConfig::default()
     };
@@ -234,6 +235,7 @@ fn plan_of_one() -> PlanConfig {
         grant_notice: None,
         forecast: None,
         spike: None,
+        silence: None,
         rate: RateConfig::default(),
         ..PlanConfig::default()
     }
@@ -328,6 +330,7 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
             grant_notice: None,
             forecast: None,
             spike: None,
+            silence: None,
             rate: RateConfig::default(),
             ..PlanConfig::default()
         };

@@ -85,6 +85,7 @@ fn plans() -> Plans {
         grant_notice: None,
         forecast: None,
         spike: None,
+        silence: None,
         rate: RateConfig::default(),
         ..PlanConfig::default()
     };

@@ -109,6 +109,7 @@ impl Partition {
             grant_notice: None,
             forecast: None,
             spike: None,
+            silence: None,
             rate: RateConfig::default(),
             ..PlanConfig::default()
         };

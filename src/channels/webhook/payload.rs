@@ -47,6 +47,7 @@ impl<'a> Payload<'a> {
                 let kind = match notice.kind {
                     UsageNoticeKind::Forecast => "quota.forecast",
                     UsageNoticeKind::Spike => "quota.spike",
+                    UsageNoticeKind::Silence => "quota.silence",
                 };
                 (kind, notice.raised_at.0, usage_data(notice, labels, purpose), Some(&notice.subject))
             }
@@ -183,8 +184,12 @@ fn usage_data(notice: &UsageNotice, labels: &Labels, purpose: AlertPurpose) -> S
             ("latest_at", time(notice.latest_at)),
         ],
         UsageNoticeKind::Spike => vec![("times_usual", json(notice.times_usual()))],
+        UsageNoticeKind::Silence => vec![("silent_since", time(notice.silent_since))],
     };
-    let usual = ("usual_by_now", json(notice.usual_by_now));
+    let usual = match notice.usual_per_day {
+        Some(units) => ("usual_per_day", json(units)),
+        None => ("usual_by_now", json(notice.usual_by_now)),
+    };
     let members = members.into_iter().chain(of_kind).chain([usual]);
     object(members.chain(label_members(labels)).chain(copy_mark(purpose)))
 }

@@ -90,14 +90,21 @@ pub async fn remove(
     let (partition, selector) = (redis.partitions.partition_of(&subject), ContactSelector::Text(&contact));
     let removed = contacts::remove(partition, &subject, selector, ContactOrigin::Operator).await;
     let removed = removed.map_err(|error| not_changed(&redis, &subject, error))?;
-    redis.record("removeContact", Some(&subject), &contact, removed.len()).await;
-    let ids = removed.iter().map(|contact| &contact.id).collect();
+    let ids: Vec<&ContactId> = removed.iter().map(|contact| &contact.id).collect();
+    record(&redis, "removeContact", &subject, &ids).await;
     output::print(&format, &RemovedContacts { subject: &subject, removed: ids }, |_| {
         for contact in &removed {
             say(format_args!("removed {} {}", contact.id, printable(&masked_address(contact))));
         }
         Ok(())
     })
+}
+
+/// Records the ids: an address may be a secret.
+async fn record(redis: &CliConnection, action: &'static str, subject: &Subject, contacts: &[&ContactId]) {
+    for contact in contacts {
+        redis.record(action, Some(subject), contact.as_str(), 1).await;
+    }
 }
 
 pub async fn mute(args: ContactMuteArgs, context: &CliContext) -> anyhow::Result<()> {
@@ -120,7 +127,8 @@ async fn set_mute(
     let ids = contacts::set_mute(partition, &subject, selector, mute).await;
     let ids = ids.map_err(|error| not_changed(redis, &subject, error))?;
     let (muted, shown) = (mute.is_some(), mute.cloned());
-    redis.record(if muted { "muteContact" } else { "unmuteContact" }, Some(&subject), &contact, ids.len()).await;
+    let changed: Vec<&ContactId> = ids.iter().collect();
+    record(redis, if muted { "muteContact" } else { "unmuteContact" }, &subject, &changed).await;
     output::print(&format, &MutedContacts { subject: &subject, muted, mute: shown, contacts: &ids }, |_| {
         for id in &ids {
             let id = printable(id.as_str());
@@ -138,7 +146,7 @@ pub async fn enable(
     let partition = redis.partitions.partition_of(&subject);
     let enabled = contacts::enable(partition, &subject, ContactSelector::Text(&contact)).await;
     let enabled = enabled.map_err(|error| not_changed(&redis, &subject, error))?;
-    redis.record("enableContact", Some(&subject), &contact, enabled.len()).await;
+    record(&redis, "enableContact", &subject, &enabled.iter().collect::<Vec<_>>()).await;
     output::print(&format, &EnabledContacts { subject: &subject, enabled: &enabled }, |_| {
         if enabled.is_empty() {
             say(format_args!("{} is not disabled", printable(&contact)));

@@ -27,6 +27,8 @@ const FAILING_MAX: usize = 20;
 const WAITING_NAMED: usize = 10;
 /// Refused events of the last day need attention.
 const REFUSED_SINCE_MS: i64 = 86_400_000;
+/// Number of them that are read: each view of the overview reads them again.
+const REFUSED_MAX: usize = 200;
 /// Above this part of the limit, permille, a subject is near to it.
 const NEAR_PERMILLE: u64 = 800;
 
@@ -70,8 +72,13 @@ impl Observer {
                 .into_iter()
                 .flat_map(|(subject, contacts)| contacts.into_iter().map(move |contact| (subject.clone(), contact)))
                 .collect(),
-            refused: refused::by_reason(&self.partitions, RefusedCursor::default(), Some(now.plus(-REFUSED_SINCE_MS)))
-                .await?,
+            refused: refused::by_reason(
+                &self.partitions,
+                RefusedCursor::default(),
+                Some(now.plus(-REFUSED_SINCE_MS)),
+                REFUSED_MAX,
+            )
+            .await?,
         };
         let near = self.near_slice(&NearFilter::default(), None, now).await?;
         let problems = facts.problems();
