@@ -3,6 +3,9 @@
 #   docker build -t quotabell .
 #   docker run -e QUOTABELL__REDIS__URL=redis://redis.example.com:6379 -p 9464:9464 quotabell
 #
+# Beside it -e QUOTABELL__CONSOLE__LISTEN=0.0.0.0:9465 -p 127.0.0.1:9465:9465 expose the console, which then needs a token
+# (docs/console.md).
+#
 # Build arguments: DEBIAN and RUST choose the base images. The others appear only in labels: VERSION, REVISION (the commit),
 # CREATED (its time, RFC 3339), SOURCE (the URL of the repository) and BASE_DIGEST (of Debian's image). RELEASING.md has the
 # whole command.

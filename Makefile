@@ -75,7 +75,8 @@ test-gateways: ## nginx, Envoy, HAProxy, Traefik and Caddy with packaging/gatewa
 	@bash tools/setup.sh gateways
 	@bash tools/test-gateways.sh $(GATEWAYS)
 
-test-producers: ## nginx with syslog-ng, and LiteLLM, with packaging/producers: what is sent is counted once
+# FLUENT_BIT=PROGRAM runs Fluent Bit too (CONTRIBUTING.md).
+test-producers: ## nginx with syslog-ng, Fluent Bit and LiteLLM with packaging/producers: what is sent is counted once
 	@bash tools/setup.sh producers
 	@bash tools/test-producers.sh
 

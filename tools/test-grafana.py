@@ -146,6 +146,8 @@ class Deployment:
             "REDIS__URL": f"redis://127.0.0.1:{self.redis}",
             "STREAM__PARTITIONS": "2",
             "HTTP__TOKEN": TOKEN,
+            # One port for two daemons.
+            "CONSOLE__LISTEN": "off",
             "WEBHOOK__ALLOW_HTTP": "true",
             "WEBHOOK__ALLOW_PRIVATE_NETWORKS": "true",
             "EMAIL__SMTP_URL": f"smtp://127.0.0.1:{free_port()}",

@@ -71,6 +71,7 @@ VALUES = {
                 {"name": "shop", "existingSecret": "tokens", "key": "shop", "scopes": ["read", "subjects:write"]},
             ],
         },
+        "console": {"enabled": True, "publicUrl": "https://quota.example.com/console/"},
         "shutdown": {"preStopSeconds": 0, "drainSeconds": 60},
         "readinessPath": "/healthz",
         "podAnnotations": {"a": "b"},
@@ -107,6 +108,9 @@ REFUSED = [
     ({"config": "text"}, "at '/config': got string, want object"),
     ({"config": {"redis": {"url": "redis://redis"}}}, "config.redis.url would have no effect"),
     ({"config": {"http": {"listen": "0.0.0.0:80"}}}, "config.http.listen would have no effect: use service.port"),
+    ({"console": {"enabled": True}, "config": {"console": {"listen": "off"}}}, "config.console.listen would have no"),
+    ({"console": {"publicUrl": "https://quota.example.com"}}, "console.publicUrl needs console.enabled"),
+    ({"console": {"enabled": True, "publicUrl": "quota.example.com"}}, "at '/console/publicUrl'"),
     ({"config": {"shutdown": {"drain": "9s"}}}, "config.shutdown.drain would have no effect"),
     ({"config": {"a": 1}, "configText": "b = 2"}, "config and configText are both set"),
     ({"smtp": {"existingSecret": "a"}, "config": {"email": {"smtp_url": "smtp://b"}}}, "config.email.smtp_url would"),
@@ -187,6 +191,11 @@ def check_pod(rendered):
             expect(documents[kind]["spec"]["selector"]["matchLabels"] == selector, f"{kind} selects other pods")
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     expect(mounted == {volume["name"] for volume in spec["volumes"]}, "volumes and mounts differ")
+    named = {port["name"] for port in container["ports"]}
+    targets = {port["targetPort"] for port in documents["Service"]["spec"]["ports"]}
+    expect(named == targets, f"the Service leads to {targets}, the pods have {named}")
+    for rule in documents.get("NetworkPolicy", {"spec": {"ingress": []}})["spec"]["ingress"]:
+        expect({port["port"] for port in rule["ports"]} == named, f"the NetworkPolicy opens {rule['ports']}")
     security = {**spec["securityContext"], **container["securityContext"]}
     expect(security["runAsUser"] == 10001 and security["runAsNonRoot"], "the user of the image is 10001")
     expect(security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"], "the root is read-only")
@@ -254,6 +263,9 @@ def settings_are_those_of_the_values():
         expect(of("no values")["redis"]["url_file"].endswith("/redis_url"), "the secret is not used")
         everything = of("everything")
         expect([token["name"] for token in everything["http"]["tokens"]] == ["gateway", "shop"], everything["http"])
+        console = {"listen": "0.0.0.0:9465", "public_url": "https://quota.example.com/console/"}
+        expect(everything["console"] == console, everything["console"])
+        expect(of("no values")["console"]["listen"] == "127.0.0.1:9465", "the console is exposed")
         expect(everything["shutdown"]["drain"] == "1m" and everything["stream"]["partitions"] == 8, everything)
         scaled = Rendered(helm, VALUES["everything"], namespace="prod").documents["ScaledObject"]
         query = scaled["spec"]["triggers"][0]["metadata"]["query"]
@@ -301,6 +313,7 @@ def a_daemon_runs_with_the_manifests():
         redis_port, http_port = free_port(), free_port()
         (folder / "redis_url").write_text(f"redis://127.0.0.1:{redis_port}\n")
         environment["QUOTABELL__HTTP__LISTEN"] = f"127.0.0.1:{http_port}"
+        environment["QUOTABELL__CONSOLE__LISTEN"] = "off"
         asked = lambda probe: status(f"http://127.0.0.1:{http_port}{probes[probe]}")  # noqa: E731
         try:
             with open(folder / "log", "w") as log:

@@ -1,6 +1,6 @@
 -- Asks quotabell whether a request may proceed: haproxy.cfg.
 
-local AUTHORIZE = "http://127.0.0.1:9465/v1/authorize" -- "listen quotabell", which adds the token
+local AUTHORIZE = "http://127.0.0.1:9475/v1/authorize" -- "listen quotabell", which adds the token
 local IF_UNANSWERED = "proceed" -- fails open; "local IF_UNANSWERED = 'refuse'" fails closed
 
 -- API key -> subject

@@ -76,6 +76,8 @@ ROWS = {
               (rate("quotabell_events_refused_total"), "refused")),
         graph("Refused events", "By reason: docs/operations.md#refused-events", "ops",
               (rate("quotabell_events_refused_total", "reason"), "{{reason}}")),
+        graph("Refused requests", "Requests with events that were refused as a whole, by HTTP status. 503: sent again.",
+              "ops", (rate("quotabell_http_events_requests_refused_total", "status"), "{{status}}")),
         graph("Lag", "Entries that wait, by partition.", "short",
               (f"max by ({PARTITION}) (quotabell_lag_entries)", "{{job}} {{partition}}")),
         graph("Commit time", "Round trip of a commit.", "s", (quantile(0.5, "quotabell_commit_seconds"), "p50"),

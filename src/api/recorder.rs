@@ -11,6 +11,7 @@ use crate::types::{Channel, DeliveryState, DisableReason, OutcomeClass, RefusalR
 use crate::verification::VerificationEvent;
 
 use super::check_service::CheckOutcome;
+use super::ingestion::handler::REFUSED_STATUSES;
 
 /// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
 const COMMIT_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
@@ -65,7 +66,7 @@ fn begin_labelled() {
     let channels = Channel::SENDING.map(Channel::as_str);
     let all_channels = Channel::ALL.map(Channel::as_str);
     let reasons = DisableReason::ALL.map(DisableReason::as_str);
-    let labelled: [(&str, &str, &[&'static str]); 10] = [
+    let labelled: [(&str, &str, &[&'static str]); 11] = [
         (meters::COMMITS, "answer", &COMMIT_LABELS),
         (meters::DELIVERIES_MADE, "channel", &all_channels),
         (meters::DELIVERIES_THROTTLED, "channel", &channels),
@@ -75,6 +76,7 @@ fn begin_labelled() {
         (meters::CONTACTS_DISABLED, "reason", &reasons),
         (meters::CONFIGURED_REFUSED, "reason", &reasons),
         (meters::RELOADS, "outcome", &["applied", "refused"]),
+        (meters::HTTP_EVENTS_REQUESTS_REFUSED, "status", &REFUSED_STATUSES),
         (meters::EVENTS_REFUSED, "reason", &RefusalReason::ALL.map(RefusalReason::as_str)),
     ];
     for (name, label, values) in labelled {

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use metrics::counter;
 use tracing::Instrument as _;
 
 use super::action_log::ChangingRequest;
 use super::body::BODY_BYTES_MAX;
+use super::ingestion::handler::count_refused;
 use super::problem::Problem;
 use super::routes::{Access, ROUTES, Route};
+use super::scope::Scope;
 use super::server::Routes;
 use super::state::ApiState;
 use super::token::{ALLOWED, FORBIDDEN, TokenCheck};
@@ -34,7 +36,13 @@ fn router(routes: impl IntoIterator<Item = &'static Route>, api: Arc<ApiState>) 
     for route in routes {
         let guard = Authorization { api: Arc::clone(&api), route };
         let layer = from_fn_with_state(guard, authorize);
-        let endpoint = || (route.endpoint)().router.route_layer(layer.clone());
+        let endpoint = || {
+            let endpoint = (route.endpoint)().router.route_layer(layer.clone());
+            match route.access {
+                Access::Needs(Scope::EventsWrite) => endpoint.route_layer(map_response(count_refused)),
+                _ => endpoint,
+            }
+        };
         router = match route.path.strip_suffix("{path}") {
             None => router.route(route.path, endpoint()),
             // What a gateway appends of its client, which may be a slash.

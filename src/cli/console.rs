@@ -1,5 +1,7 @@
 //! `console`: the address of the console, with a login of one use.
 
+use std::net::SocketAddr;
+
 use clap::Args;
 use serde::Serialize;
 use url::Url;
@@ -50,7 +52,10 @@ fn address(config: &Config) -> anyhow::Result<Url> {
     if listen == OFF {
         return Err(hint::failed("the console is off", "set console.listen, and restart the daemon"));
     }
-    let mut base = config.console.public_base().or_else(|| Url::parse(&format!("http://{listen}/")).ok());
+    // An address that stands for all of them is none to open; a container publishes the port on this machine.
+    let port = listen.parse().ok().filter(|all: &SocketAddr| all.ip().is_unspecified()).map(|all| all.port());
+    let address = port.map_or_else(|| listen.to_owned(), |port| format!("localhost:{port}"));
+    let mut base = config.console.public_base().or_else(|| Url::parse(&format!("http://{address}/")).ok());
     if let Some(path) = base.as_ref().map(|base| base.path().to_owned()).filter(|path| !path.ends_with('/'))
         && let Some(base) = &mut base
     {

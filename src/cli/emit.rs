@@ -13,6 +13,7 @@ use url::Url;
 use super::connect::{self, CliConnection};
 use super::context::CliContext;
 use super::whole_number::from_one;
+use crate::events::parse;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs};
 use crate::terminal::progress::{self, ProgressUnit};
@@ -213,9 +214,5 @@ pub(super) fn check_id(args: &EmitArgs) -> anyhow::Result<()> {
 
 /// Checks a time with the daemon's rules.
 fn event_time(text: &str) -> Result<String, String> {
-    let is_ms = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<i64>().is_ok();
-    if is_ms || chrono::DateTime::parse_from_rfc3339(text).is_ok() {
-        return Ok(text.to_owned());
-    }
-    Err("a time must be Unix milliseconds, or RFC 3339 with offset as 2026-11-21T08:37:00Z".to_owned())
+    parse::event_time(text.as_bytes()).map(|_| text.to_owned()).map_err(|broken| broken.detail)
 }

@@ -12,6 +12,10 @@ use crate::types::{Keys, RefusalReason, Separator, StreamId, Units, UnixMs, metr
 /// An event that is further ahead of its arrival than this is refused: the clock of its producer is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
 
+/// The smallest `ts` in Unix milliseconds, in March 1973. `stream.late_max` would refuse any such event, but with a
+/// reason that hides the mistake: seconds.
+const TS_MS_MIN: i64 = 100_000_000_000;
+
 /// The field that a migration adds: when the event arrived in the source. It does not count towards [`FIELDS_MAX`].
 pub const SOURCE_ARRIVAL: &str = "source_arrival";
 
@@ -167,9 +171,7 @@ impl<'a> RawEvent<'a> {
         let arrival = source_arrival.map_or(copied, |at| at.min(copied));
         let at = match self.ts {
             None => arrival,
-            Some(text) => time_of(text).ok_or_else(|| {
-                InvalidEvent::new(RefusalReason::BadTs, "ts must be Unix milliseconds or RFC 3339 with an offset")
-            })?,
+            Some(text) => event_time(text)?,
         };
         if self.id.is_some_and(|id| id.is_empty() || id.len() > EVENT_ID_BYTES_MAX) {
             let detail = format!("id must have 1 to {EVENT_ID_BYTES_MAX} bytes");
@@ -245,9 +247,28 @@ pub fn arrival_of(entry: StreamId, server: UnixMs) -> UnixMs {
     UnixMs(i64::try_from(entry.ms).unwrap_or(i64::MAX).min(server.0))
 }
 
+/// Parses the time of an event.
+///
+/// # Errors
+///
+/// The text is neither Unix milliseconds nor RFC 3339 with an offset. A number below [`TS_MS_MIN`] is none of them.
+pub fn event_time(text: &[u8]) -> Result<UnixMs, InvalidEvent> {
+    const ALLOWED: &str = "ts must be Unix milliseconds or RFC 3339 with an offset";
+    let bad = |detail: String| InvalidEvent::new(RefusalReason::BadTs, detail);
+    let at = time_of(text).ok_or_else(|| bad(ALLOWED.to_owned()))?;
+    match at.0 < TS_MS_MIN && is_digits(text) {
+        true => Err(bad(format!("{ALLOWED}; {} is too small for milliseconds, it may be in seconds", at.0))),
+        false => Ok(at),
+    }
+}
+
+fn is_digits(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
+}
+
 /// Parses Unix milliseconds, or RFC 3339 with an offset.
 fn time_of(text: &[u8]) -> Option<UnixMs> {
-    if !text.is_empty() && text.iter().all(u8::is_ascii_digit) {
+    if is_digits(text) {
         let ms = StreamId::parse(&[text, b"-0"].concat())?.ms;
         let at = UnixMs(i64::try_from(ms).ok()?);
         return at.to_utc().map(|_| at);
@@ -358,9 +379,24 @@ mod tests {
             "1e12",
             "99999999999999999999",
             "2026-13-01T00:00:00Z",
+            "0",
+            "1795250000",
+            "99999999999",
         ] {
             assert_eq!(judge(&[("ts", bad)]), Err(RefusalReason::BadTs), "{bad}");
         }
+    }
+
+    /// Seconds would count nothing, and a late event is no mistake of its producer.
+    #[test]
+    fn a_time_in_seconds_is_named() {
+        let detail = |text: &str| event_time(text.as_bytes()).map_err(|broken| broken.detail);
+        let rule = "ts must be Unix milliseconds or RFC 3339 with an offset";
+        let seconds = format!("{rule}; 1795250000 is too small for milliseconds, it may be in seconds");
+        assert_eq!(detail("1795250000"), Err(seconds));
+        assert_eq!(detail("soon"), Err(rule.to_owned()));
+        assert_eq!(detail("100000000000"), Ok(UnixMs(100_000_000_000)));
+        assert_eq!(detail("1970-01-21T00:00:00Z"), Ok(UnixMs(1_728_000_000)));
     }
 
     /// Otherwise a migration in the morning would refuse events of the last evening that the source would have counted.

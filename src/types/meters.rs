@@ -57,6 +57,7 @@ meters! {
     EVENTS_COUNTED = Counter "quotabell_events_counted_total" "Usage events counted";
     EVENTS_REFUSED = LabelledCounter "quotabell_events_refused_total" "Usage events refused, by reason";
     HTTP_EVENTS_ACCEPTED = Counter "quotabell_http_events_accepted_total" "Usage events taken over HTTP";
+    HTTP_EVENTS_REQUESTS_REFUSED = LabelledCounter "quotabell_http_events_requests_refused_total" "Requests with usage events refused as a whole, by HTTP status";
     EVENTS_DUPLICATE = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
     IDS_FORGOTTEN = Counter "quotabell_event_ids_forgotten_total" "Event ids forgotten before their time, because more came than stream.event_ids_max";
     ENTRIES_LOST = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";

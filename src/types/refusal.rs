@@ -23,7 +23,7 @@ text_enum! {
         BadCredit = "bad_credit",
         /// `metric` does not match `[a-z0-9_.-]{1,64}`.
         BadMetric = "bad_metric",
-        /// `ts` is neither Unix milliseconds nor RFC 3339 with an offset.
+        /// `ts` is neither Unix milliseconds nor RFC 3339 with an offset. Seconds are no milliseconds.
         BadTs = "bad_ts",
         /// `id` is empty or longer than 128 bytes.
         BadId = "bad_id",

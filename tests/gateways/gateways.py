@@ -8,7 +8,7 @@ from programs import Program, call, free_port, listens
 
 FILES = Path(__file__).parents[2] / "packaging/gateways"
 # Ports in the files: the gateway, the API, the daemon, and those inside Traefik and HAProxy.
-GATEWAY, API, DAEMON, INNER = "8080", "3000", "9464", "9465"
+GATEWAY, API, DAEMON, INNER = "8080", "3000", "9464", "9475"
 # A line names its replacement: `return 204; # fails open; "return 503;" fails closed`.
 CHOICE = re.compile(r'^(\s*).*(?:#|--|//) fails open; "(.+)" fails closed$', re.MULTILINE)
 

@@ -144,7 +144,7 @@ class Daemon(Program):
             f'[http]\nlisten = "127.0.0.1:{self.port}"\ntoken_file = "{folder}/admin-token"\n'
             f'[[http.tokens]]\nname = "gateway"\nfile = "{folder}/gateway-token"\nscopes = ["check", "events:write"]\n'
             f'[[http.tokens]]\nname = "reader"\nfile = "{folder}/reader-token"\nscopes = ["read"]\n'
-            '[check]\non_error = "deny"\n[plans.unlimited]\nlimits = {}\n' + more
+            '[console]\nlisten = "off"\n[check]\non_error = "deny"\n[plans.unlimited]\nlimits = {}\n' + more
         )
         super().__init__([binary, "run", "--config", str(config)], folder / "quotabell.log")
         self.waits_for("is ready", lambda: listens(self.port) and call(self.port, target="/readyz").status == 200)

@@ -122,6 +122,9 @@ async fn events_in_every_form_are_appended_and_counted() {
     ];
     expect_accepted(&ingesting.api.send("POST", PATH, &headers, r#"{"units":7}"#).await, 1);
     expect_accepted(&ingesting.api.send("POST", PATH, &headers, "null").await, 1);
+    // Older producers quote their attributes.
+    let quoted = [headers[0], ("ce-id", "\"3 \\\"x\\\"\""), headers[2], headers[3], ("ce-subject", "\"dan %C3%A9\"")];
+    expect_accepted(&ingesting.api.send("POST", PATH, &quoted, "").await, 1);
     let compressed = [("content-type", LINES), ("content-encoding", "gzip")];
     expect_accepted(&ingesting.api.send("POST", PATH, &compressed, gzip(lines.as_bytes())).await, 2);
     let entries = ingesting.entries().await;
@@ -140,6 +143,7 @@ async fn events_in_every_form_are_appended_and_counted() {
             calls,
             "id=/s 2 metric=calls subject=cé units=7",
             "id=/s 2 metric=calls subject=cé",
+            "id=/s 3 \"x\" metric=calls subject=dan é",
             "id=d subject=alice",
             "id=e subject=alice",
         ]

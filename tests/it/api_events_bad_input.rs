@@ -35,6 +35,7 @@ async fn each_bad_event_is_refused_with_its_reason() {
         (r#"{"subject":"a","metric":"Tokens"}"#, "bad_metric", "metric must match"),
         (r#"{"subject":"a","ts":1.5}"#, "bad_ts", "Unix milliseconds or RFC 3339"),
         (r#"{"subject":"a","ts":"2026-11-21"}"#, "bad_ts", "with an offset"),
+        (r#"{"subject":"a","ts":1795250000}"#, "bad_ts", "1795250000 is too small for milliseconds"),
         (r#"{"subject":"a","ts":99999999999999}"#, "too_far_ahead", "more than 5 minutes ahead"),
         (r#"{"subject":"a","id":""}"#, "bad_id", "1 to 128 bytes"),
         (r#"{"subject":"a","id":5}"#, "bad_id", "it must be a string"),
@@ -92,6 +93,12 @@ async fn each_bad_event_is_refused_with_its_reason() {
     let twice = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-id", "2"), ("ce-source", "s"), ("ce-type", "t")];
     let answer = ingesting.api.send("POST", PATH, &twice, "").await;
     assert_eq!(answer.json()["refused"][0]["detail"], "ce-id is there twice");
+    let misplaced =
+        [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "s"), ("ce-type", "t"), ("ce-units", "5")];
+    let answer = ingesting.api.send("POST", PATH, &misplaced, "").await.json();
+    assert_eq!(answer["refused"][0]["reason"], "unknown_field");
+    let misplaced = answer["refused"][0]["detail"].as_str().expect("text");
+    assert!(misplaced.contains("\"ce-units\" is beside the attributes"), "{misplaced}");
     let many: Vec<Value> = (0..150).map(|_| json!({})).collect();
     let answer = ingesting.send(JSON, json!(many).to_string()).await;
     assert_eq!(answer.json()["refused"].as_array().map(Vec::len), Some(100), "{}", answer.status);
@@ -178,6 +185,32 @@ async fn events_need_their_scope() {
     ingesting.api.without_token().post(PATH, &body).await.expect_problem(401, "Authorization: Bearer TOKEN");
     ingesting.api.with_token("another").post(PATH, &body).await.expect_problem(401, "none of those");
     assert!(ingesting.entries().await.is_empty());
+    ingesting.daemon.drain().await;
+}
+
+/// A producer that drops what is refused as a whole loses usage; the operator sees it in this metric alone.
+#[tokio::test]
+async fn requests_that_are_refused_as_a_whole_are_counted_by_status() {
+    let ingesting = Ingesting::start().await;
+    let good = r#"{"subject":"a"}"#;
+    let stranger = ingesting.api.without_token();
+    for path in [PATH, "/api/v1/events", "/v1/reload"] {
+        assert_eq!(stranger.send("POST", path, &[("content-type", JSON)], good).await.status, 401, "{path}");
+    }
+    for (content_type, body, status) in [
+        (JSON, "[", 400),
+        (JSON, "[{}]", 400),
+        ("text/plain", good, 415),
+        (LINES, "{\"subject\":\"a\"}\n5", 202),
+        (JSON, "[]", 202),
+    ] {
+        assert_eq!(ingesting.send(content_type, body).await.status, status, "{body}");
+    }
+    let metrics = stranger.get("/metrics").await.text;
+    let counts = |status: &str| format!("quotabell_http_events_requests_refused_total{{status=\"{status}\"}}");
+    for (status, refused) in [("400", 2), ("401", 2), ("403", 0), ("408", 0), ("413", 0), ("415", 1), ("503", 0)] {
+        assert!(metrics.contains(&format!("{} {refused}\n", counts(status))), "{status}: {metrics}");
+    }
     ingesting.daemon.drain().await;
 }
 

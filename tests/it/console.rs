@@ -280,6 +280,9 @@ async fn the_command_prints_a_login_that_works_once() {
     let printed = command().env("QUOTABELL__CONSOLE__LISTEN", address.to_string()).run().expect_done();
     let url = Url::parse(printed.trim()).expect("a URL");
     assert_eq!((url.host_str(), url.port(), url.path()), (Some("127.0.0.1"), Some(address.port()), "/login"));
+    // In a container.
+    let of_all = command().env("QUOTABELL__CONSOLE__LISTEN", "0.0.0.0:9465").run().expect_done();
+    assert!(of_all.starts_with("http://localhost:9465/login?"), "{of_all}");
     let (mut visitor, target) = (Visitor::new(address), format!("/login?{}", url.query().expect("a secret")));
     for _ in 0..2 {
         let form = visitor.get(&target).await;

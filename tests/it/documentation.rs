@@ -203,6 +203,7 @@ fn every_alert_rule_is_documented_and_asks_for_labels_that_exist() {
                     "le" => &["600"],
                     "decision" => &["error_.*"],
                     "class" => &["transient", "permanent"],
+                    "status" => &["503"],
                     other => panic!("{name}: a matcher of {other}"),
                 };
                 values.for_each(|value| assert!(known.contains(&value), "{name}: {label}={value}"));

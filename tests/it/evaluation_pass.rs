@@ -1,21 +1,29 @@
 //! The hourly passes on a real server, with the time that each test gives them.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
+use crate::support::outbox::json as stored;
+use crate::support::receivers::HttpCatcher;
 use crate::support::recorded_usage::RecordedUsage;
+use crate::support::webhook_receiver::secret;
+use quotabell::contacts::Contact;
 use quotabell::evaluation::pass::PassSlice;
 use quotabell::evaluation::{HourlyPass, StoredNoticeJudge};
 use quotabell::forecast::UsageProfile;
+use quotabell::ledger::forget;
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
+use quotabell::ledger::usage_notices::{self, RaiseReply};
 use quotabell::ledger::usage_profiles::{self, PassMark, ProfilesReply};
-use quotabell::ledger::{forget, usage_notices};
 use quotabell::outbox::NoticeJudge as _;
 use quotabell::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
+use quotabell::types::{Day, DaySpan, Metric, Secret, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
 use quotabell::zones::Zone;
 use serde_json::Value;
 
@@ -242,6 +250,63 @@ async fn a_daemon_learns_and_forecasts_are_shown() {
     daemon.drain().await;
 }
 
+/// What a pass raises reaches the receiver, once under one id, although the daemon is killed in the pass, before it and
+/// after it.
+#[tokio::test]
+async fn notices_reach_the_receiver_across_kills() {
+    let passes = Passes::start().await;
+    let now = passes.usage.now().await;
+    let hour = now.0.div_euclid(HOUR_MS).rem_euclid(24);
+    let name = format!("Etc/GMT{:+}", hour - 12);
+    let zone: Zone = name.parse().expect("a zone");
+    let mut receiver = HttpCatcher::start([]).await.expect("a free port");
+    let hook = |path: &str| stored(&[Contact::webhook(&receiver.url(path), Secret::new(secret(7)))]);
+    let (forecast, spike) = ([("alice", "3000"), ("anna", "3000")], [("bob", "90000"), ("ben", "90000")]);
+    for (subject, limit) in forecast.into_iter().chain(spike) {
+        let fields =
+            [("timezone", name.as_str()), ("limit:requests", limit), ("contacts", &hook(&format!("/{subject}")))];
+        passes.usage.set(subject, &fields).await;
+    }
+    let today = DaySpan::containing(zone, now).expect("a day");
+    let first = today.day.before(6).expect("a day");
+    passes.play(&["alice", "anna", "bob", "ben"], zone, first, today.start).await;
+    for (subject, _) in forecast {
+        passes.usage.count(subject, "requests", today.day, 2_600).await;
+    }
+    for (subject, _) in spike {
+        passes.usage.count(subject, "requests", today.day, 9_000).await;
+    }
+    let setup = DaemonSetup::on(&passes.usage.server.url())
+        .env("QUOTABELL__PLANS__FREE__FORECAST", r#"{"windows":["day"]}"#)
+        .env("QUOTABELL__PLANS__FREE__SPIKE", "2");
+    for kill_after in [0, 20, 40, 80, 500] {
+        let mut daemon = setup.clone().start().await;
+        daemon.becomes_ready().await;
+        // At the first notice, or before or after it.
+        let raised = daemon.says("notice raised");
+        let _ = tokio::time::timeout(Duration::from_millis(kill_after), raised).await;
+        daemon.kill().await;
+    }
+    let daemon = setup.start().await;
+    let (mut told, expected) = (BTreeMap::<_, BTreeSet<String>>::new(), 4);
+    eventually("all of them arrive", || {
+        while let Some(request) = receiver.try_next() {
+            let body: Value = serde_json::from_slice(&request.body).expect("JSON");
+            let id = request.headers["webhook-id"].to_str().expect("text").to_owned();
+            let what = (body["type"].to_string(), body["data"]["subject"].to_string());
+            told.entry(what).or_default().insert(id);
+        }
+        let is_all = told.len() == expected;
+        async move { is_all.then_some(()) }
+    })
+    .await;
+    daemon.drain().await;
+    let mut kinds: Vec<&str> = told.keys().map(|(kind, _)| kind.trim_matches('"')).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["quota.forecast", "quota.forecast", "quota.spike", "quota.spike"], "{told:?}");
+    assert!(told.values().all(|ids| ids.len() == 1), "{told:?}");
+}
+
 /// A mark without a pass before is one of a new deployment.
 #[tokio::test]
 async fn a_new_deployment_has_no_mark() {
@@ -319,7 +384,7 @@ async fn passes_that_are_cut_off_tell_nothing_twice() {
         let mark = usage_profiles::mark(&passes.partition).await.expect("read");
         let mut pass = HourlyPass::begin(&passes.partition, &passes.plans, ms(NOON), mark).await.expect("begun");
         let whole = async { while pass.next().await.expect("redis answers").is_some() {} };
-        let _ = tokio::time::timeout(std::time::Duration::from_micros(400 * cut_after), whole).await;
+        let _ = tokio::time::timeout(Duration::from_micros(400 * cut_after), whole).await;
     }
     passes.pass(ms(NOON)).await;
     let told: Vec<String> = passes.notices().await.into_iter().map(|(subject, ..)| subject).collect();
@@ -451,6 +516,24 @@ async fn days_are_learned_once_after_an_outage() {
     let learned = passes.profile("alice").await;
     assert_eq!(passes.pass(ms("2026-11-13T18:00:00Z")).await.stored, 0);
     assert_eq!(passes.profile("alice").await, learned);
+}
+
+/// A forecast that was judged before the limit was reached is no forecast any more.
+#[tokio::test]
+async fn a_forecast_of_a_limit_that_is_reached_meanwhile_is_not_raised() {
+    let passes = at_noon(&[("alice", 2_400)]).await;
+    passes.pass(ms(NOON)).await;
+    let notice = passes.newest_notice().await;
+    let erasures = usage_profiles::mark(&passes.partition).await.expect("read").erasure_epoch;
+    let raise = async || usage_notices::raise(&passes.partition, erasures, &notice).await.expect("redis answers");
+    assert_eq!(raise().await, RaiseReply::Known, "it was raised");
+    passes
+        .run(&["DEL", &passes.usage.keys.notice_flag(notice.kind, &notice.subject, &notice.metric, notice.period)])
+        .await;
+    passes.usage.count("alice", "requests", day("2026-11-23"), 3_000).await;
+    assert_eq!(raise().await, RaiseReply::Known, "the limit is reached");
+    passes.usage.count("alice", "requests", day("2026-11-23"), 2_999).await;
+    assert_eq!(raise().await, RaiseReply::Raised);
 }
 
 /// A usual day of a few units says too little.

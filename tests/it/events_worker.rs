@@ -39,7 +39,8 @@ async fn every_broken_rule_is_refused_with_its_reason_and_the_stream_goes_on() {
     for metric in ["", "Requests", "a b", "a:b", "\u{e9}"] {
         cases.push(("bad_metric", vec![(b"subject", b"alice"), (b"metric", metric.as_bytes())]));
     }
-    for ts in ["", "tomorrow", "2026-02-30T00:00:00Z", "2026-11-21T10:00:00", "-5", "99999999999999999999"] {
+    let seconds = "1795250000";
+    for ts in ["", "tomorrow", "2026-02-30T00:00:00Z", "2026-11-21T10:00:00", "-5", "99999999999999999999", seconds] {
         cases.push(("bad_ts", vec![(b"subject", b"alice"), (b"ts", ts.as_bytes())]));
     }
     let now = partition.now().await;

@@ -1,13 +1,17 @@
 """Runs each producer with the files of packaging/producers, and compares what quotabell counts with what was sent:
-`run.py BINARY [nginx] [litellm]`. tools/test-producers.sh fetches what this needs.
+`run.py BINARY [nginx] [fluent-bit] [litellm]`. tools/test-producers.sh fetches what this needs.
 """
 
+import gzip
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +21,8 @@ from programs import Daemon, Program, backend, call, eventually, free_port, list
 
 FILES = ROOT / "packaging/producers"
 SYSLOG_NG = ROOT / "target/peers/syslog-ng"
+# The program, which no registry has.
+FLUENT_BIT = os.environ.get("FLUENT_BIT")
 # A name that rsyslog would split at its spaces, and whose `%s` would end it.
 ODD = 'kunde-é "x" %s \\ 😀'
 NGINX_CONF = """
@@ -84,6 +90,14 @@ class Run:
             used[subject, metric] = days[0] if days else 0
         return used
 
+    def write(self, file, used_as, changes):
+        """Copies a file of packaging/producers with paths in the folder."""
+        text = (FILES / file).read_text()
+        for old, new in changes.items():
+            assert old in text, f"{file}: {old} is missing"
+            text = text.replace(old, new)
+        (self.folder / used_as).write_text(text)
+
     def expect_counted(self, what):
         try:
             eventually("all is counted", lambda: self.counted() == self.sent)
@@ -105,21 +119,15 @@ class AccessLog(Run):
         self.port = free_port()
         self.log = folder / "usage.log"
         name = ODD.replace("\\", "\\\\").replace('"', '\\"')
-        self.write("nginx-usage.conf", "usage.conf", {'"bob"': f'"{name}"'})
+        logs = {"/var/log/nginx/": f"{folder}/"}
+        self.write("nginx-usage.conf", "usage.conf", logs | {'"bob"': f'"{name}"'})
         (folder / "nginx.conf").write_text(NGINX_CONF.replace("PORT", str(self.port)).replace("API", str(self.api.port)))
         command = ["nginx", "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")]
         self.nginx = self.start(Program(command, folder / "nginx.log"))
         self.nginx.waits_for("listens", lambda: listens(self.port))
-        self.write("syslog-ng.conf", "quotabell.conf", {"port(6379)": f"port({self.redis.port})"})
+        self.write("syslog-ng.conf", "quotabell.conf", logs | {"port(6379)": f"port({self.redis.port})"})
         (folder / "main.conf").write_text(f'@version: 3.38\n@include "{folder}/quotabell.conf"\n')
         self.syslog_ng = self.start_syslog_ng()
-
-    def write(self, file, used_as, changes):
-        text = (FILES / file).read_text().replace("/var/log/nginx/", f"{self.folder}/")
-        for old, new in changes.items():
-            assert old in text, f"{file}: {old} is missing"
-            text = text.replace(old, new)
-        (self.folder / used_as).write_text(text)
 
     def start_syslog_ng(self):
         libraries = [SYSLOG_NG / "usr/lib/syslog-ng", *SYSLOG_NG.glob("usr/lib/*-linux-gnu"), *SYSLOG_NG.glob("lib/*-linux-gnu")]
@@ -223,7 +231,120 @@ class LiteLlm(Run):
             calls.wait()
 
 
-PRODUCERS = {"nginx": AccessLog, "litellm": LiteLlm}
+class Scripted(http.server.BaseHTTPRequestHandler):
+    """Answers with one status after the other, then with 202, and keeps the events of each request."""
+
+    statuses, requests = [], []
+
+    def do_POST(self):
+        body = gzip.decompress(self.rfile.read(int(self.headers["content-length"])))
+        self.requests.append([json.loads(line)["id"] for line in body.splitlines()])
+        self.send_response(self.statuses.pop(0) if self.statuses else 202)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+class FluentBit(Run):
+    """Fluent Bit, and a log as nginx-usage.conf writes it."""
+
+    def __init__(self, binary, folder, stack):
+        super().__init__(binary, folder, stack)
+        self.log, self.ids, self.output = folder / "usage.log", 0, folder / "fluent-bit.log"
+        self.output.touch()
+        self.lines(5)
+        self.fluent_bit = self.start_fluent_bit(self.daemon.port)
+
+    def start_fluent_bit(self, port):
+        changes = {"/var/log/nginx/": f"{self.folder}/", "/var/lib/fluent-bit/": f"{self.folder}/{port}-"}
+        # Without the pauses of a long outage.
+        changes |= {"port: 9464": f"port: {port}", "scheduler.cap: 30": "scheduler.cap: 2\n  scheduler.base: 1"}
+        self.write("fluent-bit.yaml", "fluent-bit.yaml", changes)
+        watched = self.said("inotify_fs_add")
+        program = self.start(Program([FLUENT_BIT, "-c", str(self.folder / "fluent-bit.yaml")], self.output))
+        program.waits_for("watches the log", lambda: self.said("inotify_fs_add") > watched)
+        return program
+
+    def lines(self, number, subject="alice", units=1):
+        with self.log.open("a") as log:
+            for self.ids in range(self.ids + 1, self.ids + number + 1):
+                event = {"subject": subject, "metric": "requests", "units": str(units), "id": f"{self.ids:032x}"}
+                event["ts"] = str(int(time.time() * 1000))
+                log.write(json.dumps(event) + "\n")
+        self.sent[subject, "requests"] = self.sent.get((subject, "requests"), 0) + number * units
+
+    def said(self, text):
+        return self.output.read_text(errors="replace").count(text)
+
+    def play(self):
+        self.lines(1, ODD, 1234)
+        self.expect_counted("lines")
+
+        self.redis_cli("config", "set", "maxmemory", "1")
+        self.lines(5)
+        eventually("Redis refuses", lambda: self.said("HTTP status=503") > 2)
+        self.redis_cli("config", "set", "maxmemory", "0")
+        self.expect_counted("lines while Redis refuses")
+
+        self.redis.kill()
+        self.lines(5)
+        before = self.said("HTTP status=503")
+        eventually("Redis is missed", lambda: self.said("HTTP status=503") > before + 2)
+        self.restart_redis()
+        self.expect_counted("lines while Redis is away")
+
+        for _ in range(3):
+            self.lines(100)
+            self.fluent_bit.kill()
+            self.lines(20)
+            self.fluent_bit = self.start_fluent_bit(self.daemon.port)
+        self.expect_counted("lines while Fluent Bit is killed")
+
+        for number in range(3):
+            self.lines(20)
+            self.log.rename(self.folder / f"usage.log.{number}")
+            self.lines(20)
+            self.expect_counted("lines while the log is rotated")
+
+        self.fluent_bit.kill()
+        self.lines(40_000)
+        self.fluent_bit = self.start_fluent_bit(self.daemon.port)
+        self.expect_counted("lines of a long outage")
+        expect("requests that were too large", 0, self.said("HTTP status=413"))
+
+        with self.log.open("a") as log:
+            log.write('{"subject":"alice","units":"many"}\n')
+        eventually("it is dropped", lambda: self.said("HTTP status=400") == 1 and self.said("will not be retried") == 1)
+        self.lines(1)
+        eventually("the next line is counted", lambda: self.counted() == self.sent)
+        self.fluent_bit.stop()
+        self.repeats()
+
+    def repeats(self):
+        """Each status in turn, from a server in place of quotabell."""
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            self.log.unlink()
+            self.lines(1)
+            Scripted.statuses[:] = [408, 429, 500, 503, 202]
+            self.fluent_bit = self.start_fluent_bit(server.server_port)
+            eventually("it is sent again", lambda: len(Scripted.requests) == 5)
+            for status in [400, 413]:
+                Scripted.statuses.append(status)
+                sent = len(Scripted.requests)
+                self.lines(1)
+                eventually("it is sent", lambda: len(Scripted.requests) > sent)
+            self.lines(1)
+            eventually("the next one is sent", lambda: Scripted.requests[-1] == [f"{self.ids:032x}"])
+            self.fluent_bit.stop()
+            server.shutdown()
+        ids = [f"{number:032x}" for number in range(self.ids - 3, self.ids + 1)]
+        expect("events by request", [ids[:1]] * 5 + [[one] for one in ids[1:]], Scripted.requests)
+
+
+PRODUCERS = {"nginx": AccessLog, "fluent-bit": FluentBit, "litellm": LiteLlm}
 
 
 def main():
@@ -231,6 +352,9 @@ def main():
     if unknown := set(chosen) - set(PRODUCERS):
         sys.exit(f"error: no producer is named {', '.join(sorted(unknown))}\nhint: {', '.join(PRODUCERS)}")
     for name in chosen or PRODUCERS:
+        if name == "fluent-bit" and not FLUENT_BIT:
+            print("fluent-bit is not run: FLUENT_BIT must name the program; CONTRIBUTING.md says how to build it")
+            continue
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
             PRODUCERS[name](str(Path(binary).resolve()), Path(temporary) / name, stack).play()

@@ -414,7 +414,8 @@ fn time_of(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         let ms: i64 = if text.len() > 20 { None } else { text.parse().ok() }?;
-        return DateTime::from_timestamp_millis(ms).map(|_| ms);
+        // Smaller numbers are in seconds.
+        return DateTime::from_timestamp_millis(ms).filter(|_| ms >= 100_000_000_000).map(|_| ms);
     }
     DateTime::parse_from_rfc3339(text).ok().map(|at| at.timestamp_millis())
 }

@@ -81,10 +81,8 @@ impl<'a> CloudEvent<'a> {
             if values.next().is_some() {
                 return Err(InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} is there twice")));
             }
-            let value = percent_decode(value.as_bytes()).decode_utf8();
-            let detail = || format!("ce-{name} is not UTF-8, percent-encode what is not ASCII");
-            let refused = |_| InvalidEvent::new(RefusalReason::BadCloudevent, detail());
-            value.map(Some).map_err(refused)
+            let refused = |detail| InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} {detail}"));
+            header_text(value.as_bytes()).map(Some).map_err(refused)
         };
         check_version(attribute("specversion")?.as_deref())?;
         let data = match body.trim_ascii() {
@@ -101,7 +99,9 @@ impl<'a> CloudEvent<'a> {
             time: attribute("time")?,
             traceparent: attribute("traceparent")?,
             data,
-            misplaced: None,
+            misplaced: ["ce-units", "ce-credit", "ce-metric", "ce-ts"]
+                .into_iter()
+                .find(|name| headers.contains_key(*name)),
         })
     }
 
@@ -202,6 +202,37 @@ impl<'a> CloudEvent<'a> {
             _ => Ok(read),
         }
     }
+}
+
+/// The text of an attribute's header (section 3.1.3.2 of the HTTP binding of CloudEvents): a quoted string is unquoted
+/// first, then percent-encoded bytes are decoded once.
+///
+/// # Errors
+///
+/// What is wrong: the quotes, or bytes that are not UTF-8.
+pub(super) fn header_text(value: &[u8]) -> Result<Cow<'_, str>, &'static str> {
+    const NOT_UTF8: &str = "is not UTF-8, percent-encode what is not ASCII";
+    match value.strip_prefix(b"\"") {
+        None => percent_decode(value).decode_utf8().map_err(|_| NOT_UTF8),
+        Some(quoted) => {
+            let text = unquoted(quoted).ok_or("has a quote that is not closed at its end, percent-encode it as %22")?;
+            let decoded = percent_decode(&text).decode_utf8().map_err(|_| NOT_UTF8)?;
+            Ok(decoded.into_owned().into())
+        }
+    }
+}
+
+/// The content of a quoted string (RFC 9110, section 5.6.4), from after its first quote.
+fn unquoted(quoted: &[u8]) -> Option<Vec<u8>> {
+    let (mut text, mut bytes) = (Vec::with_capacity(quoted.len()), quoted.iter());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return bytes.as_slice().is_empty().then_some(text),
+            b'\\' => text.push(*bytes.next()?),
+            _ => text.push(*byte),
+        }
+    }
+    None
 }
 
 fn check_version(version: Option<&str>) -> Result<(), InvalidEvent> {
@@ -408,6 +439,29 @@ mod tests {
         assert_eq!(id(126), format!("sha256:{digest}"));
     }
 
+    /// Older versions of CloudEvents quote attributes, and every producer percent-encodes some.
+    #[test]
+    fn a_header_is_unquoted_and_then_decoded() {
+        for (value, text) in [
+            ("a%20b", "a b"),
+            ("100%", "100%"),
+            (r#""a b""#, "a b"),
+            (r#""a \"b\" \\ %C3%A9""#, r#"a "b" \ é"#),
+            (r#""""#, ""),
+            (r#"a"b"#, r#"a"b"#),
+            ("%22a%22", r#""a""#),
+        ] {
+            assert_eq!(header_text(value.as_bytes()).as_deref(), Ok(text), "{value}");
+        }
+        for bad in [r#"""#, r#""a"#, r#""a" b"#, r#""a\""#, r#""a\"#] {
+            let refused = header_text(bad.as_bytes());
+            assert!(refused.is_err_and(|detail| detail.contains("is not closed at its end")), "{bad}");
+        }
+        for bad in ["%C0%A0", r#""%FF""#] {
+            assert!(header_text(bad.as_bytes()).is_err_and(|detail| detail.contains("not UTF-8")), "{bad}");
+        }
+    }
+
     /// Attributes in headers are percent-encoded.
     #[test]
     fn headers_are_attributes_in_binary_mode() {
@@ -435,6 +489,10 @@ mod tests {
         assert!(events(&headers, "{").expect_err("half").contains("is not JSON: EOF"));
         headers.insert("ce-subject", "%ff".parse().expect("a header"));
         assert_eq!(events(&headers, ""), Err("ce-subject is not UTF-8, percent-encode what is not ASCII".to_owned()));
+        headers.insert("ce-subject", "s".parse().expect("a header"));
+        headers.insert("ce-units", "5".parse().expect("a header"));
+        let misplaced = "\"ce-units\" is beside the attributes of the CloudEvent, its data has the units";
+        assert_eq!(events(&headers, ""), Err(misplaced.to_owned()));
         headers.remove("ce-id");
         headers.remove("ce-subject");
         assert_eq!(events(&headers, ""), Err("ce-id is missing or empty".to_owned()));

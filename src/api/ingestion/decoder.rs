@@ -8,13 +8,12 @@ use std::borrow::Cow;
 use std::fmt;
 
 use axum::http::HeaderMap;
-use percent_encoding::percent_decode;
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::body_form::BodyForm;
-use super::cloud_event::CloudEvent;
+use super::cloud_event::{CloudEvent, header_text};
 use super::config::EventsConfig;
 use super::event_object::EventObject;
 use crate::actions::append_events::{NewEntries, NewEvent};
@@ -174,7 +173,8 @@ impl Decoder<'_> {
         let mut fields: Vec<(&str, Cow<'_, str>)> = Vec::new();
         for name in ["subject", "type", "source", "id", "time"] {
             if let Some(value) = headers.get(format!("ce-{name}")) {
-                fields.push((name, percent_decode(value.as_bytes()).decode_utf8_lossy()));
+                let value = value.as_bytes();
+                fields.push((name, header_text(value).unwrap_or_else(|_| String::from_utf8_lossy(value))));
             }
         }
         fields.push(("data", String::from_utf8_lossy(body)));

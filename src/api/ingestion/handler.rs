@@ -33,6 +33,9 @@ const APPEND_TIMEOUT: Duration = Duration::from_secs(CALL_TIMEOUT.as_secs() + 1)
 /// When a client should try again after a 503, seconds.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
+/// The statuses with which a request is refused as a whole; values of the label `status`.
+pub(in crate::api) const REFUSED_STATUSES: [&str; 7] = ["400", "401", "403", "408", "413", "415", "503"];
+
 /// The answer to a request with at least one valid event.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(in crate::api) struct AcceptedEvents {
@@ -152,6 +155,15 @@ pub(in crate::api) async fn events(
         None if takes_no_content => Ok(EventsAnswer::NoContent),
         _ => Ok(EventsAnswer::Listed(AcceptedEvents { accepted, refused: shown })),
     }
+}
+
+/// Counts the answer to a request with events that was refused as a whole, by its token too.
+pub(in crate::api) async fn count_refused(answer: Response) -> Response {
+    let status = answer.status();
+    if !status.is_success() {
+        counter!(meters::HTTP_EVENTS_REQUESTS_REFUSED, "status" => status.as_str().to_owned()).increment(1);
+    }
+    answer
 }
 
 /// The time of the server of Redis, which decides how far ahead of its arrival an event may be.

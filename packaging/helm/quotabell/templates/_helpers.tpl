@@ -83,6 +83,12 @@ refuses. A table becomes an inline table, a string a JSON string, whose escapes 
 {{- fail (printf "config.%s would have no effect: use %s" $setting $value) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.console.enabled (hasKey ($config.console | default dict) "listen") -}}
+{{- fail "config.console.listen would have no effect: use console.enabled" -}}
+{{- end -}}
+{{- if and .Values.console.publicUrl (not .Values.console.enabled) -}}
+{{- fail "console.publicUrl needs console.enabled" -}}
+{{- end -}}
 {{- $url := dig "redis" "url" "" $config -}}
 {{- if and .Values.redis.existingSecret $url -}}
 {{- fail "config.redis.url would have no effect: set redis.existingSecret to \"\", or leave the URL to the secret" -}}
