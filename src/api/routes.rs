@@ -303,20 +303,14 @@ pub const ROUTES: &[Route] = &[
     observed("/v1/alerts", || get(alert_log::read))
         .operation("exportAlerts", "overview", "Export the log of alerts")
         .about(
-            "One JSON object a line, as `quotabell alerts export` writes them: `alert` as it was raised, and \
-             `deliveries` with their ends. Covers `history.alerts_days`. An answer that is cut off was not whole.",
+            "JSON objects of `alert`, as it was raised, and `deliveries` with their ends: `history.alerts_days` long.",
         )
         .answers(&[json_lines("The alerts, partition by partition, the oldest first."), REDIS_UNAVAILABLE]),
     observed("/v1/alerts/newest", || get(overview::alerts))
-        .operation(
-            "listAllAlerts",
-            "overview",
-            "List the stored alerts of all subjects, newest first, with who was notified",
-        )
+        .operation("listAllAlerts", "overview", "List the newest alerts of all subjects, and who was notified")
         .about(
-            "Looks at the contacts that each subject has now. If more than 5,000 alerts are stored, they are listed in \
-             slices, the periods that end last first, and the order is that within a slice. A page may be shorter than \
-             `limit`, or empty, although more follow.",
+            "Looks at the contacts that each subject has now. More than 5,000 stored alerts are listed in slices, the \
+             periods that end last first. A page may be shorter than `limit`, or empty, although more follow.",
         ),
     observed("/v1/destinations", || get(overview::destinations)).operation(
         "listDestinations",
