@@ -75,7 +75,8 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
             Decision::FanOut(notification, contacts, disabled) => {
                 drop(slot);
-                return self.fan_out_again(&leased, notification, contacts, disabled).await;
+                self.fan_out_again(&leased, notification, contacts, disabled).await;
+                return;
             }
         };
         if let Some(settlement) = settlement {
@@ -192,17 +193,17 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     /// Fans the notification out to the current contacts, because the delivery's contact is gone or disabled, or there
-    /// was none.
+    /// was none. Returns whether this is recorded.
     pub(super) async fn fan_out_again(
         &self,
         leased: &LeasedDelivery,
         quota: QuotaNotification<'_>,
         mut contacts: ResolvedContacts,
         disabled: Option<(Contact, DisabledState)>,
-    ) {
+    ) -> bool {
         if let Some((contact, state)) = disabled {
             let tell = || self.tell_of_disabled(leased, quota.subject(), &contact, &state);
-            let Some(others) = self.retry_until_recorded(leased, tell).await else { return };
+            let Some(others) = self.retry_until_recorded(leased, tell).await else { return false };
             contacts = others;
         }
         let outbox = &self.shared.outbox;
@@ -214,7 +215,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(_) => {
                 tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call succeeded")
             }
-            None => return,
+            None => return false,
         }
         // Even if no delivery was created, the source has freed a place at its destination.
         outbox.new_deliveries.notify_one();
@@ -222,6 +223,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             let subjects = std::slice::from_ref(quota.subject());
             self.retry_until_recorded(leased, || wake_reachable(outbox, subjects)).await;
         }
+        true
     }
 }
 

@@ -40,7 +40,15 @@ pub trait Notifier: Send + Sync + 'static {
     /// Makes one attempt and returns what to record. Records nothing.
     fn attempt(&self, request: AttemptRequest<'_>) -> impl Future<Output = Settlement> + Send;
 
-    /// Makes one attempt at one contact for all of a set. Returns what to record for each request. Records nothing.
+    /// What to record for those of a set that may not be sent now; `None` for the others. Records nothing.
+    fn hold_back(
+        &self,
+        set: &DeliverySet,
+        requests: &[AttemptRequest<'_>],
+    ) -> impl Future<Output = Vec<Option<Settlement>>> + Send;
+
+    /// Makes one attempt at one contact for those of a set that may be sent. Returns what to record for each request.
+    /// Records nothing.
     fn attempt_set(
         &self,
         set: &DeliverySet,
@@ -162,32 +170,6 @@ impl ChannelNotifier {
         quota.map(|quota| Labels::new(&self.plans, quota, request.subject_name.cloned())).unwrap_or_default()
     }
 
-    /// Why deliveries of a set are not sent now; `None` for those that are.
-    async fn held_back_of_set(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Option<Settlement>> {
-        let is_repeated = set.attempt > 1;
-        let are_all_quiet = requests.iter().all(|request| ended(request).is_some() || quiet(request).is_some());
-        let mut held_back = Vec::with_capacity(requests.len());
-        for request in requests {
-            // A repeated message is sent again whole: what need not wait takes the others along.
-            let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
-            held_back.push(match unsent {
-                Some(unsent) => Some(unsent),
-                None => self.untrue(request).await,
-            });
-        }
-        let wait = held_back.iter().flatten().find(|held| matches!(held, Settlement::Released(_))).cloned();
-        if let Some(wait) = wait.filter(|_| is_repeated) {
-            held_back.iter_mut().filter(|held| held.is_none()).for_each(|held| *held = Some(wait.clone()));
-        }
-        let first = requests.iter().zip(&held_back).find(|(_, held)| held.is_none());
-        if let Some((first, _)) = first
-            && let Some(capped) = self.held_back(first).await
-        {
-            held_back.iter_mut().filter(|held| held.is_none()).for_each(|held| *held = Some(capped.clone()));
-        }
-        held_back
-    }
-
     /// What to record after an attempt.
     fn settlement(&self, request: &AttemptRequest<'_>, outcome: Outcome) -> Settlement {
         let AttemptRequest { attempt_since_replay: attempt, first_attempt, paused, now, .. } = *request;
@@ -264,10 +246,27 @@ impl Notifier for ChannelNotifier {
         not_after_expiry(self.settlement(&request, outcome), &request)
     }
 
+    async fn hold_back(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Option<Settlement>> {
+        let is_repeated = set.attempt > 1;
+        let are_all_quiet = requests.iter().all(|request| ended(request).is_some() || quiet(request).is_some());
+        let mut held_back = Vec::with_capacity(requests.len());
+        for request in requests {
+            // A repeated message is sent again whole: what need not wait takes the others along.
+            let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
+            held_back.push(match unsent {
+                Some(unsent) => Some(unsent),
+                None => self.untrue(request).await,
+            });
+        }
+        held_back
+    }
+
     async fn attempt_set(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {
-        let held_back = self.held_back_of_set(set, requests).await;
-        let mut sent: Vec<&AttemptRequest<'_>> =
-            requests.iter().zip(&held_back).filter(|(_, held)| held.is_none()).map(|(request, _)| request).collect();
+        let Some(first) = requests.first() else { return Vec::new() };
+        if let Some(capped) = self.held_back(first).await {
+            return vec![capped; requests.len()];
+        }
+        let mut sent: Vec<&AttemptRequest<'_>> = requests.iter().collect();
         sent.sort_by_key(|request| (request.notification.happened_at(), severity(request), request.delivery));
         let mut items = Vec::with_capacity(sent.len());
         for request in &sent {
@@ -276,16 +275,9 @@ impl Notifier for ChannelNotifier {
             items.extend(content.map(|content| SetItem { content, labels: self.labels(request) }));
         }
         let message = MessageSet { id: &set.message_id, items };
-        let settlement = match sent.first() {
-            Some(first) => {
-                let outcome = self.send_content(first, Content::Set(&message), &Labels::default()).await;
-                Some(self.settlement(first, outcome))
-            }
-            None => None,
-        };
-        let of_sent = |request| not_after_expiry(settlement.clone().expect("one was sent"), request);
-        let each = held_back.into_iter().zip(requests);
-        each.map(|(held, request)| held.unwrap_or_else(|| of_sent(request))).collect()
+        let outcome = self.send_content(sent[0], Content::Set(&message), &Labels::default()).await;
+        let settlement = self.settlement(sent[0], outcome);
+        requests.iter().map(|request| not_after_expiry(settlement.clone(), request)).collect()
     }
 }
 

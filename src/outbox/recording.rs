@@ -23,17 +23,19 @@ use crate::types::{DeliveryState, Notification, meters};
 const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Records in one step how the leases of one message ended, and logs it.
-    pub(super) async fn settle(&self, ends: &[EndedLease<'_>]) {
-        let Some(first) = ends.first() else { return };
+    /// Records in one step how the leases of one message ended, and logs it. Returns whether all is recorded.
+    pub(super) async fn settle(&self, ends: &[EndedLease<'_>]) -> bool {
+        let Some(first) = ends.first() else { return true };
         if let Some(outcome) = ends.iter().find_map(|end| end.settlement.outcome()) {
             let channel = first.leased.channel.as_str();
             counter!(meters::ATTEMPTS, "channel" => channel, "outcome" => outcome.class.as_str()).increment(1);
         }
-        let answers = self.retry_until_recorded(first.leased, || self.settle_queue.settle(ends)).await;
-        for (end, answer) in ends.iter().zip(answers.unwrap_or_default()) {
-            self.report(end, answer);
+        let settle = || self.settle_queue.settle(ends);
+        let Some(answers) = self.retry_until_recorded(first.leased, settle).await else { return false };
+        for (end, answer) in ends.iter().zip(&answers) {
+            self.report(end, *answer);
         }
+        answers.iter().all(|answer| matches!(answer, SettleReply::Done(_) | SettleReply::Repeated))
     }
 
     fn report(&self, EndedLease { leased, settlement, contact }: &EndedLease<'_>, answer: SettleReply) {

@@ -2,7 +2,9 @@
 //!
 //! A receiver takes a message with a known id for a repetition and may drop it. So nothing joins a message after its
 //! first attempt, and what was in it is in it again, unless it has ended. What must wait at the first attempt leaves
-//! the set when it is settled; what must wait at a later one makes all others wait.
+//! the set, and so does what has ended. This is recorded before the others are sent: a daemon that is killed in between
+//! would otherwise send all under the id that receivers know from the others alone. What can't be judged at a later
+//! attempt leaves the set too, and is perhaps told twice: the others must not wait until somebody mends its contacts.
 
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use metrics::counter;
 use super::delivery_worker::{Decision, DeliveryWorker, is_answered, request_of, within_lease};
 use super::lease::{DeliverySet, LeasedDelivery};
 use super::leased_recipients::LeasedRecipients;
-use super::notifier::Notifier;
+use super::notifier::{AttemptRequest, Notifier};
 use super::settle::Settlement;
 use super::settle_queue::EndedLease;
 use super::slots::AttemptPermit;
@@ -38,21 +40,45 @@ impl<N: Notifier> DeliveryWorker<N> {
             match self.decide(leased, read).await {
                 Decision::Attempt(contact, contacts) => sendable.push((leased, contact, contacts)),
                 Decision::End(settlement) => ends.push(EndedLease { leased, settlement, contact: None }),
-                // Before the others are settled, because they must not be sent again without it.
                 Decision::FanOut(quota, contacts, disabled) => {
-                    self.fan_out_again(leased, quota, contacts, disabled).await;
+                    // It is still in the set, so nothing may be sent without it.
+                    if !self.fan_out_again(leased, quota, contacts, disabled).await {
+                        return;
+                    }
                 }
             }
         }
-        let wait = ends.iter().map(|end| &end.settlement).find(|end| matches!(end, Settlement::Released(_)));
-        let settlements = match wait.filter(|_| set.attempt > 1) {
-            Some(wait) => {
-                drop(slot);
-                vec![wait.clone(); sendable.len()]
+        let Some(start_by) = self.start_by(first) else {
+            drop(slot);
+            for (leased, ..) in sendable {
+                ends.push(EndedLease { leased, settlement: Settlement::Released(Duration::ZERO), contact: None });
             }
-            None => self.send_set(set, &sendable, slot).await.unwrap_or_default(),
+            self.settle(&ends).await;
+            return;
         };
-        for ((leased, contact, contacts), settlement) in sendable.iter().zip(settlements) {
+        let mut requests = Vec::with_capacity(sendable.len());
+        for (leased, contact, contacts) in &sendable {
+            let request = request_of(leased, contact, contacts.as_ref(), start_by);
+            requests.push(request.expect("only readable notifications are attempted"));
+        }
+        let held_back = self.shared.notifier.hold_back(set, &requests).await;
+        let mut sent = Vec::with_capacity(sendable.len());
+        for ((one, request), held) in sendable.iter().zip(requests).zip(held_back) {
+            match held {
+                Some(settlement) => ends.push(EndedLease { leased: one.0, settlement, contact: Some(&one.1) }),
+                None => sent.push((one, request)),
+            }
+        }
+        if set.attempt > 1 && !sent.is_empty() {
+            ends.iter_mut().for_each(|end| end.settlement.set_aside());
+        }
+        if !self.settle(&ends).await || sent.is_empty() {
+            return;
+        }
+        let (sent, requests): (Vec<&Sendable<'_>>, Vec<AttemptRequest<'_>>) = sent.into_iter().unzip();
+        let Some(settlements) = self.send_set(set, first, &requests, slot).await else { return };
+        let mut ends = Vec::with_capacity(sent.len());
+        for ((leased, contact, contacts), settlement) in sent.into_iter().zip(settlements) {
             let judged = match contacts {
                 Some(contacts) => self.judge_contact(leased, contact, contacts, settlement).await,
                 None => Some(settlement),
@@ -66,19 +92,11 @@ impl<N: Notifier> DeliveryWorker<N> {
     async fn send_set(
         &self,
         set: &DeliverySet,
-        sendable: &[Sendable<'_>],
+        first: &LeasedDelivery,
+        requests: &[AttemptRequest<'_>],
         slot: AttemptPermit,
     ) -> Option<Vec<Settlement>> {
-        let (first, ..) = sendable.first()?;
-        let Some(start_by) = self.start_by(first) else {
-            drop(slot);
-            return Some(vec![Settlement::Released(Duration::ZERO); sendable.len()]);
-        };
-        let mut requests = Vec::with_capacity(sendable.len());
-        for (leased, contact, contacts) in sendable {
-            requests.push(request_of(leased, contact, contacts.as_ref(), start_by)?);
-        }
-        let attempt = self.shared.notifier.attempt_set(set, &requests);
+        let attempt = self.shared.notifier.attempt_set(set, requests);
         let are_answered = |settlements: &Vec<Settlement>| settlements.iter().all(is_answered);
         let settlements = within_lease(first, slot, attempt, are_answered).await?;
         if settlements.iter().any(|settlement| matches!(settlement, Settlement::Throttled(_))) {

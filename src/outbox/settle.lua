@@ -13,7 +13,8 @@
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
 --     with wait 0 it gets its former place. If it was to be the first attempt of a message with others, it is not of
---     this message any more,
+--     this message any more
+--     'set_aside': released, and not of its message any more,
 --   wait, ms, 0 and up,
 --   the attempt as JSON without its opening brace and time, '' if none took place: the lease's count is taken back,
 --   the error, or '',
@@ -47,7 +48,8 @@ for at = 16, #ARGV, 10 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
-  lease.again = lease.outcome == 'retry' or lease.outcome == 'released'
+  lease.was_released = lease.outcome == 'released' or lease.outcome == 'set_aside'
+  lease.again = lease.outcome == 'retry' or lease.was_released
   if not lease.again then
     local failed = refused_total(lease.outcome)
     if failed then return failed end
@@ -79,7 +81,7 @@ for at = 16, #ARGV, 10 do
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
     lease.group, lease.set, lease.set_since = held[11], held[12], held[13]
     lease.due = now + lease.wait
-    if lease.outcome == 'released' and lease.wait == 0 then
+    if lease.was_released and lease.wait == 0 then
       lease.due = math.min(now, tonumber(held[10] or '') or now)
     end
     leases[#leases + 1] = lease
@@ -138,7 +140,8 @@ for _, lease in ipairs(leases) do
   end
   call_in_slices('HSET', key, fields, 1, #fields)
   redis.call('HDEL', key, 'lease_token')
-  if lease.outcome == 'released' and lease.set and lease.group and lease.set_since == whole(lease.attempts) then
+  local leaves = lease.outcome == 'set_aside' or lease.was_released and lease.set_since == whole(lease.attempts)
+  if leaves and lease.set and lease.group then
     leave_set(id, lease.group, lease.set)
   end
   if lease.attempt ~= '' then forget_oldest_attempts(lease) end

@@ -48,9 +48,11 @@ pub enum Settlement {
     ContactDisabled(Outcome),
     /// A cap is exhausted: no attempt took place; due again after this delay.
     Throttled(Duration),
-    /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, unreadable
-    /// contacts, and quiet times.
+    /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, and unreadable
+    /// contacts.
     Released(Duration),
+    /// Like [`Self::Released`], and the message in which it was to leave with others goes without it.
+    SetAside(Duration),
 }
 
 impl Settlement {
@@ -59,10 +61,17 @@ impl Settlement {
         match self {
             Self::Delivered(_) => DeliveryState::Delivered,
             Self::Dead(_) | Self::Unsendable(_) => DeliveryState::Dead,
-            Self::Retry(..) | Self::Throttled(_) | Self::Released(_) => DeliveryState::Pending,
+            Self::Retry(..) | Self::Throttled(_) | Self::Released(_) | Self::SetAside(_) => DeliveryState::Pending,
             Self::Muted(_) => DeliveryState::Muted,
             Self::Expired | Self::ExpiredAfter(_) => DeliveryState::Expired,
             Self::Cancelled | Self::ContactDisabled(_) => DeliveryState::Cancelled,
+        }
+    }
+
+    /// Takes a delivery that waits out of its message.
+    pub(super) fn set_aside(&mut self) {
+        if let Self::Released(wait) = *self {
+            *self = Self::SetAside(wait);
         }
     }
 
@@ -83,13 +92,14 @@ impl Settlement {
         match self {
             Self::Retry(..) => "retry",
             Self::Throttled(_) | Self::Released(_) => "released",
+            Self::SetAside(_) => "set_aside",
             ended => ended.state().as_str(),
         }
     }
 
     const fn wait(&self) -> Duration {
         match self {
-            Self::Retry(_, wait) | Self::Throttled(wait) | Self::Released(wait) => *wait,
+            Self::Retry(_, wait) | Self::Throttled(wait) | Self::Released(wait) | Self::SetAside(wait) => *wait,
             _ => Duration::ZERO,
         }
     }

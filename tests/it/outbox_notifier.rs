@@ -402,7 +402,10 @@ async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<
     };
     let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
     let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
-    sender.notifier.attempt_set(&set, &requests).await
+    let held_back = sender.notifier.hold_back(&set, &requests).await;
+    let sent = requests.iter().zip(&held_back).filter(|(_, held)| held.is_none()).map(|(request, _)| *request);
+    let mut sent = sender.notifier.attempt_set(&set, &sent.collect::<Vec<_>>()).await.into_iter();
+    held_back.into_iter().map(|held| held.unwrap_or_else(|| sent.next().expect("an outcome for each"))).collect()
 }
 
 /// A warning that waits for the morning must not go under the id of a message that left without it; and a receiver that

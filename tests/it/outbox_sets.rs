@@ -1,15 +1,19 @@
 //! Deliveries that leave in one message, on a real Redis: which ones form a set, and what becomes of it.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::outbox::{LONG, Outbox, SHORT, alert, delivery, delivery_config, email, outcome, subject};
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
-    DeliveryAction, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SettleReply, SettleRequest, Settlement,
-    act, fan_out,
+    AttemptRequest, DeliveryAction, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SettleReply,
+    SettleRequest, Settlement, act, fan_out,
 };
-use quotabell::types::{Alert, DeliveryId, OutcomeClass};
+use quotabell::types::{Alert, DeliveryId, Notification, OutcomeClass};
+
+use crate::support::outbox::{json, until};
+use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, until_ended};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -143,6 +147,58 @@ async fn what_waits_at_the_first_attempt_leaves_the_set_and_later_stays() {
         settle(&outbox, &[(&again[0], Settlement::Released(Duration::ZERO))]).await;
     }
     assert_eq!(grouped(&outbox).await, 1);
+}
+
+/// A daemon that is killed while it sends must find what it sent, and nothing that it held back: a receiver that knows
+/// the id would drop it.
+#[tokio::test]
+async fn what_is_held_back_has_left_the_set_before_the_others_are_sent() {
+    let outbox = Outbox::start();
+    let raised = alerts([80, 100]);
+    outbox.set_contacts(&subject("alice"), &json(&[email("a")])).await;
+    for alert in &raised {
+        outbox.raise(alert).await;
+    }
+    let is_warning = |request: &AttemptRequest<'_>| matches!(request.notification, Notification::Alert(alert) if alert.threshold_units < 5000);
+    let notifier = FakeNotifier::holding_back(is_warning, |_| FakeAttempt::Gate);
+    let loops = Loops::start(&outbox, &notifier, Setting::default());
+    until("one is being sent", || async { notifier.running.load(Ordering::SeqCst) == 1 }).await;
+    let [quiet, sent] = [0, 1].map(|at: usize| delivery(&raised[at], &email("a")));
+    assert_eq!(notifier.seen().iter().map(|seen| &seen.delivery).collect::<Vec<_>>(), [&sent]);
+    assert!(outbox.field(&sent, "sent_in").await.is_some());
+    assert_eq!(outbox.field(&quiet, "sent_in").await, None, "it is not of the message");
+    notifier.open();
+    loops.drain().await;
+    assert_eq!((outbox.state(&sent).await.as_str(), outbox.state(&quiet).await.as_str()), ("delivered", "pending"));
+}
+
+/// Contacts of one subject that nobody can read must not keep others from being told.
+#[tokio::test]
+async fn what_cannot_be_judged_later_does_not_hold_the_others() {
+    let outbox = Outbox::start();
+    let fallback = gathering("1s");
+    let raised = ["alice", "bob"].map(|name| alert(&subject(name), 80));
+    for alert in &raised {
+        outbox.raise(alert).await;
+    }
+    let notifier = FakeNotifier::new(|due| match due.attempt_since_replay {
+        1 => FakeAttempt::FailAtGate,
+        _ => FakeAttempt::Deliver,
+    });
+    let loops = Loops::start(&outbox, &notifier, Setting { fallback: vec![fallback.clone()], ..Setting::default() });
+    until("both are being sent", || async { notifier.running.load(Ordering::SeqCst) == 1 }).await;
+    let [alice, bob] = raised.map(|alert| delivery(&alert, &fallback));
+    let first = outbox.field(&bob, "sent_in").await;
+    assert_eq!((first.is_some(), outbox.field(&alice, "sent_in").await), (true, first), "one message");
+    outbox.set_contacts(&subject("alice"), "no JSON").await;
+    notifier.open();
+    until("bob is told", || async { outbox.state(&bob).await == "delivered" }).await;
+    assert_eq!((outbox.state(&alice).await.as_str(), outbox.field(&alice, "sent_in").await), ("pending", None));
+    outbox.set_contacts(&subject("alice"), "[]").await;
+    do_now(&outbox, DeliveryAction::Retry, &alice).await;
+    until_ended(&outbox, 2).await;
+    loops.drain().await;
+    assert_eq!((outbox.state(&alice).await.as_str(), grouped(&outbox).await), ("delivered", 0));
 }
 
 /// A group of thousands must neither be one message nor lose any of its alerts.
