@@ -9,6 +9,7 @@ pub mod contact_spec;
 pub mod contacts;
 pub(crate) mod deliveries;
 pub mod grants;
+pub(crate) mod many_deliveries;
 pub(crate) mod refused_events;
 pub(crate) mod sending;
 pub mod subject_change;

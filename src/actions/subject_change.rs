@@ -1,7 +1,8 @@
 //! Writes changes of subjects: settings and contacts.
 //!
-//! Contacts that are named are merged into the stored ones. Therefore the stored ones are read first, and the result is
-//! written only if they are still the same. Read next: [`crate::contacts::store`], which compares.
+//! Contacts that are named are merged into the stored ones, and a caller may expect the subject as it was shown.
+//! Therefore the subject is read first, and the result is written only if it is still the same. Read next:
+//! [`crate::contacts::store`], which compares.
 
 use super::contact_spec::GeneratedSecret;
 use super::contacts::{ContactActionError, LevelError, check_levels};
@@ -108,20 +109,39 @@ impl SubjectChange {
     }
 }
 
-/// Writes a change, again if another client changed the contacts meanwhile. Repeatable.
+/// Writes a change, again if another client changed the subject meanwhile. Repeatable.
 ///
 /// # Errors
 ///
 /// As [`SubjectChange::merged`], and what Redis or the connection said.
 pub async fn write(
-    Partition { client, keys }: &Partition,
+    partition: &Partition,
     contacts_max: usize,
     change: &SubjectChange,
 ) -> Result<MergedChange, ContactActionError> {
+    let written = write_if(partition, contacts_max, change, |_| true).await?;
+    Ok(written.expect("every state of the subject is expected"))
+}
+
+/// Like [`write()`], but only if `is_expected` accepts the fields that are stored when it is written. Returns `None` if
+/// it does not: nothing is written then.
+///
+/// # Errors
+///
+/// As [`write()`].
+pub async fn write_if(
+    Partition { client, keys }: &Partition,
+    contacts_max: usize,
+    change: &SubjectChange,
+    is_expected: impl Fn(&[SubjectField]) -> bool,
+) -> Result<Option<MergedChange>, ContactActionError> {
     change.check_levels(keys)?;
     let merge = |stored: &[SubjectField]| {
+        if !is_expected(stored) {
+            return Ok((FieldChanges::default(), None));
+        }
         let merged = change.merged(stored, contacts_max)?;
-        Ok((merged.fields.clone(), merged))
+        Ok((merged.fields.clone(), Some(merged)))
     };
     edit_subject(client, keys, &change.subject, merge).await
 }

@@ -95,6 +95,7 @@ async fn listed(
         alert: path::parameter("alert", query.alert.as_deref())?,
         since: path::parameter("since", query.since.as_deref())?,
         before: path::parameter("before", query.before.as_deref())?,
+        ..DeliveryFilter::default()
     };
     let after = path::parameter::<Cursor<DeliveriesCursor>>("after", query.after.as_deref())?;
     let ListLimit(limit) = path::parameter("limit", query.limit.as_deref())?.unwrap_or_default();

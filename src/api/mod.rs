@@ -20,6 +20,7 @@ mod consent_links;
 mod contact_filter_body;
 mod contacts;
 mod deliveries;
+mod etag;
 mod gauges;
 mod grants;
 pub mod ingestion;

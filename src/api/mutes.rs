@@ -15,7 +15,7 @@ use crate::actions::contacts::{self, ContactSelector};
 use crate::redis_client::Partition;
 use crate::subjects::mutes::set_mute;
 use crate::types::mute::REASON_BYTES_MAX;
-use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, duration};
+use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject};
 
 /// Without an end it lasts until somebody ends it. At most one of `until` and `for`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -130,16 +130,7 @@ impl MuteBody {
     /// The mute by the server's clock.
     async fn into_mute(self, api: &ApiState) -> Result<Mute, Problem> {
         let Self { until, duration, reason } = self;
-        let after = |text: String| {
-            let time = duration::parse(&text).map(MuteEnd::After);
-            time.ok_or_else(|| {
-                Problem::bad_request("for: must be a number and a unit, such as \"30m\", \"2h\" or \"3d\"")
-            })
-        };
-        let end = match (until, duration) {
-            (Some(_), Some(_)) => return Err(Problem::bad_request("until: stands beside for, one of them is allowed")),
-            (until, duration) => duration.map(after).transpose()?.or(until).unwrap_or(MuteEnd::Never),
-        };
+        let end = MuteEnd::new(until, duration.as_deref()).map_err(Problem::bad_request)?;
         let now = within(CALL_TIMEOUT, api.partitions.first().client.server_time()).await?;
         Mute::new(end, reason, now).map_err(|error| Problem::bad_request(error.to_string()))
     }

@@ -57,7 +57,7 @@ pub(super) struct GrantPath(pub(super) Subject, pub(super) GrantId);
 pub(super) struct DeliveryPath(pub(super) DeliveryId);
 
 #[derive(Debug)]
-pub(super) struct Query<T>(pub(super) T);
+pub(crate) struct Query<T>(pub(crate) T);
 
 #[derive(Debug, Deserialize)]
 struct ContactParts {

@@ -182,6 +182,8 @@ pub(crate) async fn within<T, E: Into<Problem>>(
 
 /// Timeout of the calls of most routes.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of an erasure, which looks through every delivery and every refused event that is kept.
+pub(crate) const ERASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {

@@ -9,7 +9,7 @@ use super::route::route;
 pub use super::route::{Access, Route};
 use super::scope::Scope;
 use super::status_doc::{
-    AUTHORIZE_FORBIDDEN, CONTACTS_UNAVAILABLE, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE,
+    AUTHORIZE_FORBIDDEN, CONTACTS_UNAVAILABLE, ETAG, NO_SUCH_CONTACT, NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE,
     StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, json_lines, of_handler, ok, problem, text,
 };
 use super::{
@@ -131,17 +131,17 @@ pub const ROUTES: &[Route] = &[
         .operation("showSubject", "subjects", "Show the settings of a subject, with masked secrets")
         .about("Other settings come from its plan, the default plan and the fallback contacts.")
         .answers(&[
-            ok("The result."),
+            ok("The result.").headers(ETAG),
             problem(404, "The subject has no settings: the default plan applies."),
             REDIS_UNAVAILABLE,
         ]),
     route("PUT", "/v1/subjects/{id}", SUBJECTS, || put(subjects::replace))
         .operation("replaceSubject", "subjects", "Replace the settings of a subject, except its contacts")
         .about(
-            "Removes settings that are left out or `null`; they come from the plan then. Contacts stay, because they \
-             have routes of their own. Takes effect within a second.",
+            "Settings that are left out or `null` come from the plan then. Contacts stay: they have routes of their own. \
+             With `If-Match`, only if nobody changed the subject since. Takes effect within a second.",
         )
-        .answers(&[ok("The subject as it is now."), REDIS_UNAVAILABLE]),
+        .answers(&[ok("The subject as it is now.").headers(ETAG), REDIS_UNAVAILABLE]),
     route("DELETE", "/v1/subjects/{id}", ADMIN, || delete(subjects::erase))
         .operation("eraseSubject", "subjects", "Remove all stored data of a subject")
         .about(

@@ -2,7 +2,6 @@
 //! alerts; also replaces settings and erases subjects.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,10 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::body::Json;
+use super::etag::{IfMatch, TaggedAnswer, etag_of};
 use super::list_query::{LIMIT_MAX, ListRequest};
 use super::operation::JsonAnswer;
 use super::path::{self, Query, SubjectPath};
-use super::problem::{CALL_TIMEOUT, Problem, within};
+use super::problem::{CALL_TIMEOUT, ERASE_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use super::subject_body::SubjectBody;
 use crate::actions::contacts::ContactActionError;
@@ -24,7 +24,7 @@ use crate::actions::subject_change::{self, ContactsChange, SubjectChange};
 use crate::contacts::store::EditContactsError;
 use crate::erasure::{self, ErasedSubject, branch};
 use crate::subjects::StoredLevels;
-use crate::subjects::record::limit_warnings;
+use crate::subjects::record::{SubjectField, limit_warnings};
 use crate::types::{Alert, Day, Metric, UnixMs, Window};
 use crate::views::children::{self, ChildrenRequest, ChildrenView};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
@@ -33,9 +33,6 @@ use crate::views::{
     AlertCursor, AlertFilter, Cursor, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, alerts,
     subject, subject_list,
 };
-
-/// An erasure looks through every delivery and every refused event that is kept.
-const ERASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A page of subjects.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -61,7 +58,7 @@ pub(super) async fn list(
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<JsonAnswer<SubjectView>, Problem> {
+) -> Result<TaggedAnswer<SubjectView>, Problem> {
     let QueryState { partitions, plans, .. } = &api.reads;
     let partition = partitions.partition_of(&subject);
     let read = async {
@@ -72,7 +69,7 @@ pub(super) async fn show(
         let nothing = format!("nothing is set for subject {subject}: it has the default plan");
         return Err(Problem::new(StatusCode::NOT_FOUND, nothing));
     }
-    Ok(JsonAnswer(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
+    Ok(TaggedAnswer(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
 }
 
 /// `PUT /v1/subjects/{id}`: replaces the settings beside the contacts, and shows the subject as it is then. After an
@@ -80,13 +77,15 @@ pub(super) async fn show(
 pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
+    if_match: IfMatch,
     Json(body): Json<SubjectBody>,
-) -> Result<JsonAnswer<SubjectView>, Problem> {
+) -> Result<TaggedAnswer<SubjectView>, Problem> {
     let plans = &api.reads.plans;
     let partition = api.partitions.partition_of(&subject);
+    let view_of = |fields: &[SubjectField], now| SubjectView::read(subject.as_str().as_bytes(), fields, plans, now);
     let view = async || -> RedisResult<SubjectView> {
         let fields = subject::read_fields(partition, &subject).await?;
-        Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, partition.client.server_time().await?))
+        Ok(view_of(&fields, partition.client.server_time().await?))
     };
     if body.has_shown() {
         body.check_shown(&within(CALL_TIMEOUT, view()).await?)?;
@@ -94,10 +93,20 @@ pub(super) async fn replace(
     let change =
         SubjectChange { subject: subject.clone(), settings: body.into_patch(plans)?, contacts: ContactsChange::Keep };
     let replaced = async {
-        subject_change::write(partition, usize::MAX, &change).await.map_err(|error| match error {
+        let now = partition.client.server_time().await?;
+        let is_expected = |fields: &[SubjectField]| {
+            let etag = (!fields.is_empty()).then(|| etag_of(&view_of(fields, now)));
+            if_match.accepts(etag.as_deref())
+        };
+        let written = subject_change::write_if(partition, usize::MAX, &change, is_expected).await;
+        let written = written.map_err(|error| match error {
             ContactActionError::Edit(EditContactsError::Redis(error)) => Problem::from(error),
             error => error.into(),
         })?;
+        if written.is_none() {
+            let outdated = format!("subject {subject} is no longer as If-Match says: get it again");
+            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, outdated));
+        }
         Ok::<_, Problem>(view().await?)
     };
     let shown = within(CALL_TIMEOUT, replaced).await?;
@@ -110,7 +119,7 @@ pub(super) async fn replace(
     for warning in within(CALL_TIMEOUT, of_grants.map_err(Problem::from)).await? {
         tracing::warn!(%subject, "{warning}");
     }
-    Ok(JsonAnswer(shown))
+    Ok(TaggedAnswer(shown))
 }
 
 /// `DELETE /v1/subjects/{id}`: removes everything that is stored of it. After an error a part may be removed, and the

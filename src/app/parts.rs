@@ -55,6 +55,11 @@ impl<'a> Parts<'a> {
             late_max: config.stream.late_max,
             history_days: config.history.days,
             top: TopCache::default(),
+            event_age_max: config.stream.event_age_max(),
+            contacts_max: config.subjects.contacts_max,
+            channels: Arc::clone(channels),
+            reload_plans: Arc::clone(&api.reload_plans),
+            new_deliveries: api.new_deliveries.clone(),
             listen,
             public_url: config.console.public_base(),
         }))

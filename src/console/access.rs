@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::assets;
 use super::error::ConsoleError;
+use super::form;
 use super::session::{ConsoleSession, Visitor, stored_key};
 use super::state::ConsoleState;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
@@ -73,7 +74,9 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
             )),
         };
     }
-    Ok(session.map(Visitor::LoggedIn).or(is_open.then_some(Visitor::Unknown)))
+    let Some(session) = session else { return Ok(is_open.then_some(Visitor::Unknown)) };
+    let outcome = form::outcome(console, &request.uri, &session).await;
+    Ok(Some(Visitor::LoggedIn { session, outcome }))
 }
 
 async fn session_of(console: &ConsoleState, cookie: &str) -> Result<Option<ConsoleSession>, Problem> {

@@ -9,20 +9,31 @@ use super::render::rendered_html;
 use super::session::Visitor;
 use crate::api::problem::Problem;
 
-/// Why a page can't be shown.
+/// Why a page can't be shown, or an action was not done.
 #[derive(Debug)]
-pub struct ConsoleError {
-    status: StatusCode,
-    detail: String,
+pub enum ConsoleError {
+    /// A page says what is wrong, and where to go on.
+    Told { status: StatusCode, detail: String, way_on: String },
+    /// A page that was rendered already.
+    Rendered(Box<Response>),
 }
 
 impl ConsoleError {
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into() }
+        Self::Told { status, detail: detail.into(), way_on: String::new() }
     }
 
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// The same with a link to this page.
+    #[must_use]
+    pub fn with_way_to(self, page: &str) -> Self {
+        match self {
+            Self::Told { status, detail, .. } => Self::Told { status, detail, way_on: page.to_owned() },
+            Self::Rendered(_) => self,
+        }
     }
 }
 
@@ -40,8 +51,13 @@ impl From<RedisError> for ConsoleError {
 
 impl IntoResponse for ConsoleError {
     fn into_response(self) -> Response {
-        let Self { status, detail } = self;
-        let title = status.canonical_reason().unwrap_or("Error");
-        (status, rendered_html("error.html", &Visitor::Unknown, context! { title, detail })).into_response()
+        match self {
+            Self::Told { status, detail, way_on } => {
+                let title = status.canonical_reason().unwrap_or("Error");
+                let content = context! { title, detail, way_on };
+                (status, rendered_html("error.html", &Visitor::Unknown, content)).into_response()
+            }
+            Self::Rendered(response) => *response,
+        }
     }
 }

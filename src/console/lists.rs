@@ -1,28 +1,31 @@
 //! The overview and the lists. Each reads one slice, says how much it examined, and links to the next.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use minijinja::context;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::bulk::{filter_of, href_with_filter};
 use super::error::ConsoleError;
+use super::fields::{Fields, ParsedQuery};
 use super::href::href_to;
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
-use super::state::ConsoleState;
+use super::state::{ConsoleState, WithConsole};
 use crate::api::path::parameter;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::ledger::batch::MetricPeriod;
-use crate::types::{Channel, DeliveryState, Destination, Metric, Subject, Window};
+use crate::outbox::DeliveryAction;
+use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
 use crate::views::Cursor;
+use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
-use crate::views::deliveries::{DeliveriesCursor, DeliveryFilter, dead_causes, destination_slice, list_from};
+use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice, list_from};
 use crate::views::near::NearFilter;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::top::{self, RankingOrder, TopRequest};
@@ -46,11 +49,12 @@ pub(super) struct Asked {
     channel: String,
     destination: String,
     error: String,
+    cause: String,
     by: String,
     after: String,
+    /// The form whose outcome the page tells.
+    sent: String,
 }
-
-pub(super) type WithConsole = State<Arc<ConsoleState>>;
 
 fn set(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
@@ -64,7 +68,9 @@ pub(super) fn position<C: DeserializeOwned>(after: &str) -> Result<Option<C>, Pr
 impl Asked {
     /// The link to the next slice of a page.
     fn href(&self, page: &str, next: Option<&str>) -> Option<String> {
-        let Self { metric, window, percent, since, nobody, state, subject, channel, destination, error, by, .. } = self;
+        let Self {
+            metric, window, percent, since, nobody, state, subject, channel, destination, error, cause, by, ..
+        } = self;
         let fields = [
             ("metric", metric),
             ("window", window),
@@ -76,6 +82,7 @@ impl Asked {
             ("channel", channel),
             ("destination", destination),
             ("error", error),
+            ("cause", cause),
             ("by", by),
         ];
         let mut parameters: Vec<(&str, Option<&str>)> = fields.map(|(name, value)| (name, set(value))).into();
@@ -97,7 +104,7 @@ pub(super) async fn overview(
 pub(super) async fn near(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Asked>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let filter = NearFilter {
         metric: parameter("metric", set(&asked.metric))?,
@@ -119,7 +126,7 @@ pub(super) async fn near(
 pub(super) async fn alerts(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Asked>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let filter = NotifiedAlertFilter {
         metric: parameter("metric", set(&asked.metric))?,
@@ -143,18 +150,12 @@ pub(super) async fn alerts(
 pub(super) async fn deliveries(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Asked>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, ConsoleError> {
     let partitions = &console.observer.partitions;
-    let filter = DeliveryFilter {
-        state: parameter("state", set(&asked.state))?,
-        subject: parameter("subject", set(&asked.subject))?,
-        channel: parameter("channel", set(&asked.channel))?,
-        destination: set(&asked.destination).map(Destination::from_stored),
-        error: set(&asked.error).map(str::to_owned),
-        since: parameter("since", set(&asked.since))?,
-        ..DeliveryFilter::default()
-    };
+    let fields = Fields::parse(query.unwrap_or_default().as_bytes());
+    let filter = filter_of(&fields)?;
     let from: Option<DeliveriesCursor> = position(&asked.after)?;
     let read = async {
         let listed = list_from(partitions, &filter, from, ROWS_MAX).await?;
@@ -167,7 +168,12 @@ pub(super) async fn deliveries(
     let ((deliveries, next), causes) = within(CALL_TIMEOUT, read).await?;
     let next = asked.href("deliveries", next.map(|next| Cursor(next).to_string()).as_deref());
     let (states, channels) = (DeliveryState::ALL, Channel::ALL);
-    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels) };
+    // Of all that match. Without a state, nothing applies to all of them.
+    let applies = |action: &DeliveryAction| filter.state.is_some_and(|state| action.takes().contains(&state));
+    let to_all =
+        |action: DeliveryAction| (action.as_str(), href_with_filter("act", &[("do", action.as_str())], &fields));
+    let of_all: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(to_all).collect();
+    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all };
     Ok(rendered_html("deliveries.html", &visitor, content))
 }
 
@@ -175,7 +181,7 @@ pub(super) async fn deliveries(
 pub(super) async fn destinations(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Asked>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let from = position(&asked.after)?.unwrap_or_default();
     let view = within(CALL_TIMEOUT, destination_slice(&console.observer.partitions, from, ROWS_MAX)).await?;
@@ -187,7 +193,7 @@ pub(super) async fn destinations(
 pub(super) async fn mutes(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Asked>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let from = position(&asked.after)?.unwrap_or_default();
     let view = within(CALL_TIMEOUT, console.observer.mutes(from)).await?;
@@ -199,7 +205,7 @@ pub(super) async fn mutes(
 pub(super) async fn refused(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Asked>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let from = position(&asked.after)?.unwrap_or_default();
     let view = within(CALL_TIMEOUT, by_reason(&console.observer.partitions, from, None, GROUPED_MAX)).await?;
@@ -216,11 +222,25 @@ pub(super) async fn system(
     Ok(rendered_html("system.html", &visitor, context! { title => "System", view => shown(&view) }))
 }
 
+/// `GET /log`
+pub(super) async fn log(
+    State(console): WithConsole,
+    Extension(visitor): Extension<Visitor>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
+) -> Result<Response, ConsoleError> {
+    let before = position(&asked.after)?.map(|(ms, seq)| StreamId { ms, seq });
+    let read = newest(&console.observer.partitions, before.as_ref(), ROWS_MAX);
+    let (actions, next) = within(CALL_TIMEOUT, read).await?;
+    let next = next.map(|StreamId { ms, seq }| Cursor((ms, seq)).to_string());
+    let next = asked.href("log", next.as_deref());
+    Ok(rendered_html("log.html", &visitor, context! { title => "Actions", actions => shown(&actions), next }))
+}
+
 /// `GET /top`: reads every counter of a period, so only if somebody asks for a ranking.
 pub(super) async fn top(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Asked>,
+    ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let view = match parameter::<RankingOrder>("by", set(&asked.by))? {
         Some(by) => Some(ranking(&console, &asked, by).await?),

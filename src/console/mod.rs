@@ -1,22 +1,30 @@
 //! The console: pages for operators, on a listener of its own.
 //!
 //! The server renders each page from a read model of `views/`, and every page works without JavaScript. The console
-//! reads through its own connections to Redis and has its own connection limit, so that it delays nothing else. It
-//! never writes to Redis, except the key that signs its cookies. Read next: [`router`], the pages; `access`, who may
-//! see them.
+//! works through its own connections to Redis and has its own connection limit, so that it delays nothing else. Forms
+//! call `actions/`. It writes nothing else to Redis except the key that signs its cookies and the forms that were sent.
+//! Read next: [`router`], the pages; `access`, who may see them; `form`, how a form takes effect once.
 
 mod access;
 mod assets;
+mod bulk;
 mod chart;
 pub(crate) mod config;
+mod contacts;
+mod erase;
 mod error;
+mod fields;
+mod form;
 mod href;
 mod lists;
 mod login;
+mod mutes;
 pub(crate) mod one_use_login;
+mod operations;
 mod render;
 mod router;
 mod session;
+mod settings;
 mod state;
 mod subject;
 

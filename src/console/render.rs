@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::assets::CSS_NAME;
 use super::href::query_value;
 use super::session::{ConsoleSession, Visitor};
+use crate::types::nonce;
 use crate::types::text::{grouped, printable};
 
 macro_rules! templates {
@@ -18,10 +19,10 @@ macro_rules! templates {
 }
 
 /// Every template.
-const SOURCES: [(&str, &str); 16] = templates!(
+const SOURCES: [(&str, &str); 20] = templates!(
     "base.html" "parts.html" "login.html" "error.html" "overview.html" "near.html" "subjects.html" "subject.html"
     "alerts.html" "deliveries.html" "delivery.html" "destinations.html" "mutes.html" "refused.html" "system.html"
-    "top.html"
+    "log.html" "top.html" "settings.html" "erase.html" "act.html"
 );
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
@@ -30,11 +31,25 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_filter("thousands", |number: u64| grouped(number, ","));
     templates.add_filter("query", |text: &str| query_value(text));
     templates.add_filter("printable", |text: &str| printable(text));
+    templates.add_filter("exact", |text: &str| Value::from_safe_string(exact(text)));
     for (name, source) in SOURCES {
         templates.add_template(name, source).expect("a test renders each template");
     }
     templates
 });
+
+/// A text as the value of a field. A form sends it back unchanged, and nothing in it changes the page around it.
+fn exact(text: &str) -> String {
+    let mut value = String::new();
+    for character in text.chars() {
+        match character {
+            ' ' | '-' | '_' | '.' | ':' | '/' => value.push(character),
+            letter if letter.is_ascii_alphanumeric() => value.push(letter),
+            other => value += &format!("&#x{:x};", u32::from(other)),
+        }
+    }
+    value
+}
 
 /// A read model, or a part of one, for a template: its JSON form.
 pub(super) fn shown(view: &impl Serialize) -> Value {
@@ -43,15 +58,17 @@ pub(super) fn shown(view: &impl Serialize) -> Value {
 
 /// A page for this visitor. `content` has a `title` and what the template shows.
 pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -> Response {
-    let visitor = match visitor {
-        Visitor::Local => context! { name => "this machine", scope => "read", can_log_out => false },
-        Visitor::LoggedIn(ConsoleSession { name, scope }) => {
-            context! { name, scope => scope.as_str(), can_log_out => true }
+    // The forms of one page share their id: what else they send tells them apart.
+    let form = visitor.is_admin().then(nonce);
+    let (visitor, outcome) = match visitor {
+        Visitor::Local => (context! { name => visitor.name(), scope => "read", can_log_out => false }, None),
+        Visitor::LoggedIn { session: ConsoleSession { name, scope }, outcome } => {
+            (context! { name, scope => scope.as_str(), can_log_out => true }, outcome.as_deref())
         }
-        Visitor::Unknown => Value::from(()),
+        Visitor::Unknown => (Value::from(()), None),
     };
     let page = template.trim_end_matches(".html");
-    let common = context! { css => CSS_NAME.as_str(), visitor, page };
+    let common = context! { css => CSS_NAME.as_str(), visitor, page, form, outcome };
     let rendered =
         TEMPLATES.get_template(template).and_then(|template| template.render(context! { ..content, ..common }));
     let html = rendered.unwrap_or_else(|error| {

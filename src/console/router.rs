@@ -1,4 +1,4 @@
-//! The pages of the console.
+//! The pages and the forms of the console.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use super::access::{LOGIN, guard};
 use super::error::ConsoleError;
 use super::state::ConsoleState;
-use super::{assets, lists, login, subject};
+use super::{assets, bulk, contacts, erase, lists, login, mutes, operations, settings, subject};
 use crate::api::server::Routes;
 
 /// Maximum size of a form.
@@ -31,6 +31,15 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
         .route("/mutes", get(lists::mutes))
         .route("/refused", get(lists::refused))
         .route("/system", get(lists::system))
+        .route("/log", get(lists::log))
+        .route("/settings", get(settings::show).post(settings::save))
+        .route("/contacts", post(contacts::add))
+        .route("/contact", post(contacts::change))
+        .route("/mute", post(mutes::change))
+        .route("/erase", get(erase::show).post(erase::erase))
+        .route("/act", get(bulk::preview).post(bulk::act))
+        .route("/sending", post(operations::sending))
+        .route("/reload", post(operations::reload))
         .route(LOGIN, get(login::form).post(login::log_in))
         .route("/logout", post(login::log_out))
         .route(&format!("{}{{name}}", assets::FOLDER), get(assets::asset))

@@ -31,8 +31,8 @@ pub struct ConsoleSession {
 pub enum Visitor {
     /// No token is configured: everybody on this machine may look.
     Local,
-    /// Somebody with a session.
-    LoggedIn(ConsoleSession),
+    /// Somebody with a session, and what the form did that led to the page.
+    LoggedIn { session: ConsoleSession, outcome: Option<String> },
     /// Nobody is known yet: the login page, and assets.
     Unknown,
 }
@@ -40,7 +40,15 @@ pub enum Visitor {
 impl Visitor {
     /// Whether the visitor may see what receivers answered, and act.
     pub fn is_admin(&self) -> bool {
-        matches!(self, Self::LoggedIn(ConsoleSession { scope: Scope::Admin, .. }))
+        matches!(self, Self::LoggedIn { session, .. } if session.is_admin())
+    }
+
+    /// The name under which actions are recorded.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::LoggedIn { session, .. } => &session.name,
+            Self::Local | Self::Unknown => "this machine",
+        }
     }
 }
 
@@ -58,6 +66,11 @@ impl ConsoleSession {
     pub fn of(token: &KnownToken) -> Option<Self> {
         let scope = [Scope::Admin, Scope::Read].into_iter().find(|scope| token.caller.scopes.contains(*scope))?;
         Some(Self { name: token.caller.name.clone(), scope })
+    }
+
+    /// Whether it may act.
+    pub fn is_admin(&self) -> bool {
+        self.scope == Scope::Admin
     }
 
     /// The value of its cookie.

@@ -1,19 +1,24 @@
 //! The state that the pages share, and the listener.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
 use tokio::net::TcpListener;
 use url::Url;
 
 use super::config::{ConsoleConfig, OFF};
 use crate::api::server::ServerLimits;
+use crate::api::state::ReloadPlans;
 use crate::api::token::CurrentTokens;
 use crate::api::top_cache::TopCache;
+use crate::channels::Channels;
+use crate::outbox::NewDeliveries;
 use crate::views::Observer;
 use crate::views::explain::Explainer;
 
-/// What the pages are rendered from.
+/// What the pages are rendered from, and what their forms change.
 pub struct ConsoleState {
     /// With connections to Redis that only the console uses.
     pub observer: Observer,
@@ -24,11 +29,22 @@ pub struct ConsoleState {
     /// Number of days of history.
     pub history_days: u32,
     pub top: TopCache,
+    /// How old an event may be when it is counted.
+    pub event_age_max: Duration,
+    /// Maximum number of contacts of a subject.
+    pub contacts_max: usize,
+    /// Sends test messages.
+    pub channels: Arc<Channels>,
+    pub reload_plans: Arc<ReloadPlans>,
+    /// Wakes the dispatchers of this daemon.
+    pub new_deliveries: NewDeliveries,
     /// The address on which the console listens.
     pub listen: SocketAddr,
     /// The URL at which a proxy serves it.
     pub public_url: Option<Url>,
 }
+
+pub(super) type WithConsole = State<Arc<ConsoleState>>;
 
 /// Far fewer connections than the API has: people look at pages.
 pub const LIMITS: ServerLimits = ServerLimits { connections_max: 128, probes_max: 0, idle: ServerLimits::DAEMON.idle };

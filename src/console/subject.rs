@@ -3,28 +3,30 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use minijinja::context;
 use serde::{Deserialize, Serialize};
 
+use super::bulk::delivery_id;
 use super::chart::Chart;
 use super::error::ConsoleError;
+use super::fields::ParsedQuery;
 use super::href::href_to;
-use super::lists::{ROWS_MAX, WithConsole, position};
+use super::lists::{ROWS_MAX, position};
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
-use super::state::ConsoleState;
+use super::state::{ConsoleState, WithConsole};
 use crate::api::path::parameter;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::subjects::StoredLevels;
-use crate::types::{DeliveryId, Subject, Window};
+use crate::types::{Channel, Subject, Window};
 use crate::views::explain::{Audience, ExplainError, Explanation};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
 use crate::views::{
-    Cursor, IdPrefix, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, subject, subject_list,
+    Cursor, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, subject, subject_list,
 };
 
 /// Number of subjects that a search looks at.
@@ -33,7 +35,9 @@ const SEARCHED_MAX: usize = 1_000;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AskedSubject {
-    id: String,
+    pub(super) id: String,
+    /// The form whose outcome the page tells.
+    sent: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -41,13 +45,14 @@ pub(super) struct AskedSubject {
 pub(super) struct SearchQuery {
     q: String,
     after: String,
+    sent: String,
 }
 
 /// `GET /subjects`: an exact id opens the subject, anything else lists those that begin with it.
 pub(super) async fn search(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(SearchQuery { q, after }): Query<SearchQuery>,
+    ParsedQuery(SearchQuery { q, after, .. }): ParsedQuery<SearchQuery>,
 ) -> Result<Response, ConsoleError> {
     let (q, partition) = (q.trim(), console.observer.partitions.first());
     let exact: Option<Subject> = q.parse().ok();
@@ -82,7 +87,7 @@ struct MetricChart {
 pub(super) async fn show(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
-    Query(AskedSubject { id }): Query<AskedSubject>,
+    ParsedQuery(AskedSubject { id, .. }): ParsedQuery<AskedSubject>,
 ) -> Result<Response, ConsoleError> {
     let id: Subject = parameter("id", Some(&id))?.ok_or_else(|| Problem::bad_request("id: name a subject"))?;
     let explained = async { console.explainer.subject(&id).await.map_err(problem_of) };
@@ -91,7 +96,7 @@ pub(super) async fn show(
     deliveries.reverse();
     deliveries.truncate(ROWS_MAX);
     let deliveries: Vec<_> = deliveries.into_iter().map(|detail| detail.delivery).collect();
-    let content = context! { title => id.as_str(), id => id.as_str(), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), charts => shown(&charts) };
+    let content = context! { title => id.as_str(), id => id.as_str(), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }
 
@@ -140,10 +145,9 @@ fn problem_of(error: ExplainError) -> Problem {
 pub(super) async fn delivery(
     State(console): State<Arc<ConsoleState>>,
     Extension(visitor): Extension<Visitor>,
-    Query(AskedSubject { id }): Query<AskedSubject>,
+    ParsedQuery(AskedSubject { id, .. }): ParsedQuery<AskedSubject>,
 ) -> Result<Response, ConsoleError> {
-    let whole = id.parse::<IdPrefix<DeliveryId>>().ok().and_then(|prefix| prefix.whole());
-    let id = whole.ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))?;
+    let id = delivery_id(&id)?;
     // What the receiver answered is the operator's alone.
     let audience = if visitor.is_admin() { Audience::Operator } else { Audience::Platform };
     let read = within(CALL_TIMEOUT, console.explainer.delivery(&id, audience)).await?;

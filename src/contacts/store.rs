@@ -1,6 +1,6 @@
-//! The wrapper of `store.lua`, which writes fields of a subject only if its contacts are still the ones that were read.
+//! The wrapper of `store.lua`, which writes fields of a subject only if its fields are still the ones that were read.
 //!
-//! Every change that depends on stored contacts uses it, so that two writers at once do not overwrite each other. It
+//! Every change that depends on what is stored uses it, so that two writers at once do not overwrite each other. It
 //! does not interpret contacts.
 
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use crate::types::{Keys, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("store.lua")));
 
-/// How often a change is tried while others change the contacts. One lost race is bad luck; ten mean that a program
+/// How often a change is tried while others change the subject. One lost race is bad luck; ten mean that a program
 /// writes all the time.
 const TRIES_MAX: u32 = 10;
 
@@ -51,8 +51,8 @@ pub enum EditContactsError {
     Redis(#[from] RedisError),
     #[error("its field {0}")]
     NotAnArray(#[from] ContactArrayError),
-    /// Others changed the contacts at each try. Nothing was written.
-    #[error("other callers keep changing the subject's contacts")]
+    /// Others changed the subject at each try. Nothing was written.
+    #[error("other callers keep changing the subject")]
     Contended,
 }
 
@@ -97,7 +97,7 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
 }
 
 /// Reads the fields of a subject, calls `edit` for the changes, and writes them unless somebody else changed the
-/// contacts in the meantime; then it reads them again. Nothing is written if `edit` changes nothing or fails.
+/// subject in the meantime; then it reads them again. Nothing is written if `edit` changes nothing or fails.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub async fn edit_subject<T, E: From<EditContactsError>>(
         if set.is_empty() && cleared.is_empty() {
             return Ok(edited);
         }
-        let call = SCRIPT.call().key(&key).arg(contacts_of(&stored)).arg(set.len()).arg(set).arg(cleared);
+        let call = SCRIPT.call().key(&key).arg(stored.len()).arg(set.len()).arg(stored).arg(set).arg(cleared);
         let answer: String = call.run(client).await.map_err(EditContactsError::from)?;
         if answer == "written" {
             return Ok(edited);

@@ -7,6 +7,7 @@
 pub mod branch;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use redis::RedisResult;
@@ -78,6 +79,16 @@ pub struct ErasedCounts {
     pub limiters: u64,
     /// Grants, in any state.
     pub grants: u64,
+}
+
+/// What was removed, such as `3 settings, 12 counters`, or `nothing was stored`.
+impl fmt::Display for ErasedCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = serde_json::to_value(self).map_err(|_| fmt::Error)?;
+        let removed = counts.as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
+        let removed: Vec<String> = removed.map(|(kind, count)| format!("{count} {}", kind.replace('_', " "))).collect();
+        f.write_str(if removed.is_empty() { "nothing was stored".to_owned() } else { removed.join(", ") }.as_str())
+    }
 }
 
 /// Removes all stored data of a subject and of the subjects `below` it, for this maximum age of counted events.

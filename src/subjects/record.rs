@@ -37,6 +37,9 @@ pub const LOCALE: &str = "locale";
 /// The field of the display name.
 pub const NAME: &str = "name";
 
+/// The fields of a record, except limits.
+pub const SETTINGS: [&str; 7] = [PLAN, TIMEZONE, BILLING_DAY, BILLING_MONTH, THRESHOLDS, LOCALE, NAME];
+
 /// A subject's own settings; missing ones come from the plan, the default plan and the fallback contacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubjectRecord {
@@ -167,8 +170,7 @@ impl SubjectRecord {
 
 /// Whether a field of the hash belongs to a record.
 pub fn is_setting(field: &str) -> bool {
-    let fields = [PLAN, TIMEZONE, BILLING_DAY, BILLING_MONTH, THRESHOLDS, LOCALE, NAME];
-    fields.contains(&field) || field.starts_with(LIMIT_PREFIX)
+    SETTINGS.contains(&field) || field.starts_with(LIMIT_PREFIX)
 }
 
 /// `limit:<metric>`.

@@ -287,6 +287,8 @@ keys_of_partition! {
     console_key = "quota_console_key:{}";
     /// `login` is a digest of the login's secret.
     console_link(login: &str) = "quota_console_link:{}:{login}";
+    /// `form` is a digest of what the form sent.
+    console_form(form: &str) = "quota_console_form:{}:{form}";
     totals = "quota_totals:{}";
     history(metric: &Metric, bucket: u8) = "quota_history:{}:{metric}:{bucket:02x}";
     profiles(metric: &Metric, bucket: u8) = "quota_profile:{}:{metric}:{bucket:02x}";

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::UnixMs;
+use super::duration;
 use super::text::is_control;
 use super::text_form::inline_schema;
 use super::timestamp::{Rfc3339, TimestampError};
@@ -42,6 +43,23 @@ pub enum MuteEnd {
     After(Duration),
     /// At this time.
     At(UnixMs),
+}
+
+impl MuteEnd {
+    /// The end from a time and a duration, such as `2h`: at most one of them.
+    ///
+    /// # Errors
+    ///
+    /// The field (`for` or `until`), and what is allowed.
+    pub fn new(until: Option<Self>, duration: Option<&str>) -> Result<Self, &'static str> {
+        match (until, duration) {
+            (Some(_), Some(_)) => Err("until: stands beside for, one of them is allowed"),
+            (until, None) => Ok(until.unwrap_or(Self::Never)),
+            (None, Some(text)) => duration::parse(text)
+                .map(Self::After)
+                .ok_or("for: must be a number and a unit, such as \"30m\", \"2h\" or \"3d\""),
+        }
+    }
 }
 
 inline_schema!(MuteEnd, { "type": "string", "format": "date-time" });

@@ -263,3 +263,29 @@ async fn alerts_are_listed_page_by_page() {
     assert_eq!(rest["alerts"].as_array().expect("a list").iter().collect::<Vec<_>>(), kept);
     daemon.drain().await;
 }
+
+/// Of callers that change what they have read at once, one may succeed: the others must read again.
+#[tokio::test]
+async fn settings_are_replaced_only_if_they_are_as_they_were_read() {
+    let usage = RecordedUsage::start();
+    let (daemon, api) = with_token(&usage).await;
+    let put = async |if_match: &str, limit: u64| {
+        let headers = [("content-type", "application/json"), ("if-match", if_match)];
+        api.send("PUT", "/v1/subjects/alice", &headers, json!({"limits": {"requests": limit}}).to_string()).await
+    };
+    put("*", 1).await.expect_problem(412, "subject alice is no longer as If-Match says");
+    usage.set("alice", &[("limit:requests", "5")]).await;
+    let read = api.get("/v1/subjects/alice").await;
+    let etag = read.header("etag").expect("a tag").to_owned();
+    assert_eq!(api.get("/v1/subjects/alice").await.header("etag"), Some(etag.as_str()), "the same twice");
+    let answers = futures_util::future::join_all((11..=18).map(|limit| put(&etag, limit))).await;
+    let written: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 200).collect();
+    assert_eq!((written.len(), answers.iter().filter(|answer| answer.status == 412).count()), (1, 7));
+    let now = api.get("/v1/subjects/alice").await;
+    assert_eq!((now.json(), now.header("etag")), (written[0].json(), written[0].header("etag")));
+    // Contacts are a part of what was read.
+    usage.set("alice", &[("contacts", r#"[{"channel":"email","address":"a@b.test"}]"#)]).await;
+    assert_eq!(put(now.header("etag").expect("a tag"), 9).await.status, 412);
+    assert_eq!((put("*", 9).await.status, api.put("/v1/subjects/alice", &json!({})).await.status), (200, 200));
+    daemon.drain().await;
+}

@@ -102,7 +102,7 @@ fn rights_that_are_missing_are_named() {
 fn the_right_to_open_a_window_of_mails_is_asked_for() {
     let server = RedisServer::start();
     let mut admin = connection(&server);
-    let others = "~quota_alert* ~quota_lease* ~quota_window* ~quota_verify*";
+    let others = "~quota_alert* ~quota_lease* ~quota_window* ~quota_verify* ~quota_console*";
     let () = redis::cmd("ACL")
         .arg(&["SETUSER", "app", "on", ">pw", "~usage", "~quota_*", "+@all", "-set"])
         .arg(format!("(+set {others})"))

@@ -1,26 +1,20 @@
 //! The console on the real daemon, without a browser: who may see it, and what every page must have.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use crate::support::binary::quotabell;
 use crate::support::books::raise;
-use crate::support::daemon::{Daemon, DaemonSetup};
-use crate::support::eventually::WAIT_MAX;
+use crate::support::console::{ADMIN, CHECK, READ, Visitor, decoded, forms, found, judge, with_tokens};
+use crate::support::daemon::DaemonSetup;
 use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
 use quotabell::outbox::Settlement;
 use quotabell::types::OutcomeClass;
-use regex::Regex;
-use reqwest::header::HeaderMap;
-use tempfile::TempDir;
 use url::Url;
 
-const ADMIN: &str = "admin-0123456789abcdef";
-const READ: &str = "read-0123456789abcdef";
-const CHECK: &str = "check-0123456789abcdef";
 /// The path below which a proxy serves the console.
 const PREFIX: &str = "/ops/console";
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 13] = [
     "/",
     "/near",
     "/top?by=used",
@@ -33,92 +27,11 @@ const PAGES: [&str; 12] = [
     "/mutes",
     "/refused",
     "/system",
+    "/log",
 ];
 /// Names that are HTML, templates, paths, and marks that turn text around.
 const HOSTILE: [&str; 5] =
     ["<script>alert(1)</script>", "{{ 7*7 }}{% raw %}", "a%2fb/../c?d=e&f#g", "\u{202e}evil", "'\"><b>"];
-
-struct Answer {
-    status: u16,
-    headers: HeaderMap,
-    text: String,
-}
-
-impl Answer {
-    fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
-    }
-}
-
-/// A browser without scripts, which keeps one cookie.
-struct Visitor {
-    address: SocketAddr,
-    client: reqwest::Client,
-    cookie: Option<String>,
-}
-
-impl Visitor {
-    fn new(address: SocketAddr) -> Self {
-        // The daemon's own provider; a second test in this process finds it installed.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX);
-        let client = client.redirect(reqwest::redirect::Policy::none()).build().expect("a client");
-        Self { address, client, cookie: None }
-    }
-
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let method = method.parse().expect("a method");
-        let mut request = self.client.request(method, format!("http://{}{path}", self.address));
-        if let Some(cookie) = &self.cookie {
-            request = request.header("cookie", cookie);
-        }
-        if !body.is_empty() {
-            request = request.header("content-type", "application/x-www-form-urlencoded").body(body.to_owned());
-        }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let answer = request.send().await.expect("an answer");
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        Answer { status, headers, text: answer.text().await.expect("text") }
-    }
-
-    async fn get(&self, path: &str) -> Answer {
-        self.send("GET", path, &[], "").await
-    }
-
-    /// Logs in with a token, as the form does.
-    async fn log_in(mut self, token: &str) -> Self {
-        let answer = self.send("POST", "/login", &[("sec-fetch-site", "same-origin")], &format!("token={token}")).await;
-        assert_eq!((answer.status, answer.header("location")), (303, "./"), "{}", answer.text);
-        let cookie = answer.header("set-cookie");
-        assert!(cookie.contains("; HttpOnly; SameSite=Strict") && !cookie.contains("Path"), "{cookie}");
-        self.cookie = cookie.split(';').next().map(str::to_owned);
-        self
-    }
-}
-
-/// A daemon with tokens of each kind and a console.
-async fn with_tokens(outbox: &Outbox) -> (Daemon, SocketAddr, TempDir) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = |name: &str, token: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, token).expect("writable");
-        path.display().to_string()
-    };
-    let (admin, read, check) = (file("admin", ADMIN), file("read", READ), file("check", CHECK));
-    let config = folder.path().join("quotabell.toml");
-    let text = format!(
-        "[http]\ntokens = [{{ name = \"ops\", file = \"{admin}\", scopes = [\"admin\"] }},\n\
-         {{ name = \"viewer\", file = \"{read}\", scopes = [\"read\"] }},\n\
-         {{ name = \"gateway\", file = \"{check}\", scopes = [\"check\"] }}]\n"
-    );
-    std::fs::write(&config, text).expect("writable");
-    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL_CONFIG", &config.display().to_string());
-    let mut daemon = setup.env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").argument("--no-send").start().await;
-    let address = daemon.console().await;
-    (daemon, address, folder)
-}
 
 /// Something of everything that pages show.
 async fn filled() -> Outbox {
@@ -139,43 +52,6 @@ async fn filled() -> Outbox {
     let muted = outbox.keys.subject(&subject(HOSTILE[1]));
     let () = outbox.run("HSET", &[muted.as_str(), "muted", "2100-01-01T00:00:00Z <b>moving</b>"]).await;
     outbox
-}
-
-/// What every page must have, whatever it shows.
-fn judge(path: &str, answer: &Answer) {
-    let html = &answer.text;
-    assert!(html.trim_start().starts_with("<!DOCTYPE html>") && html.contains("<html lang=\"en\">"), "{path}: {html}");
-    let policy = answer.header("content-security-policy");
-    assert!(policy.starts_with("default-src 'none'; style-src 'self'") && policy.contains("frame-ancestors 'none'"));
-    assert_eq!((answer.header("referrer-policy"), answer.header("x-content-type-options")), ("no-referrer", "nosniff"));
-    assert_eq!(answer.header("cache-control"), "no-store", "{path}");
-    for forbidden in ["<script", " style=", "<style", "<b>", " onclick", "javascript:", "49", "\u{202e}"] {
-        let is_number = forbidden == "49" && !html.contains(">49<");
-        assert!(is_number || !html.contains(forbidden), "{path} has {forbidden:?}: {html}");
-    }
-    assert!(!html.contains("The page can't be shown"), "{path} was not rendered");
-    let ids: Vec<&str> = found(html, " id=\"([^\"]*)\"");
-    assert_eq!(ids.len(), ids.iter().collect::<BTreeSet<_>>().len(), "{path} has an id twice: {ids:?}");
-    let labels: BTreeSet<&str> = found(html, "<label for=\"([^\"]*)\"").into_iter().collect();
-    let controls = found(html, "<(?:input|select|textarea) ([^>]*)>");
-    for control in controls.into_iter().filter(|control| !control.contains("type=\"hidden\"")) {
-        let id = found(control, "id=\"([^\"]*)\"");
-        assert!(id.first().is_some_and(|id| labels.contains(id)), "{path}: no label for {control}");
-    }
-    assert_eq!(found(html, "<(h1)>").len(), 1, "{path}");
-    for link in found(html, "(?:href|action|src)=\"([^\"]*)\"").into_iter().map(decoded) {
-        assert!(!link.starts_with('/') && !link.contains("//"), "{path}: {link} is not relative");
-    }
-}
-
-/// The text of an attribute.
-fn decoded(attribute: &str) -> String {
-    attribute.replace("&#x2f;", "/").replace("&amp;", "&")
-}
-
-fn found<'a>(html: &'a str, pattern: &str) -> Vec<&'a str> {
-    let pattern = Regex::new(pattern).expect("a pattern");
-    pattern.captures_iter(html).map(|found| found.get(1).expect("a group").as_str()).collect()
 }
 
 /// Under a proxy's path, with names that are HTML, no link may lead nowhere and no page may break.
@@ -209,14 +85,12 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
             target.set_fragment(None);
             open.push(target);
         }
-        for form in found(&answer.text, "(?s)<form ([^>]*action=\"[^\"]*\"[^>]*>.*?)</form>") {
-            if !form.contains("method=\"post\"") {
-                let fields: BTreeMap<&str, &str> = found(form, " name=\"([^\"]*)\"")
-                    .into_iter()
-                    .map(|name| (name, if name == "by" { "used" } else { "" }))
-                    .collect();
-                let mut target = url.join(&decoded(found(form, "action=\"([^\"]*)\"")[0])).expect("a URL");
-                target.query_pairs_mut().extend_pairs(fields);
+        for form in forms(&answer.text).into_iter().filter(|form| !form.is_post) {
+            // A list of buttons, or one without a name.
+            let actions = form.actions.iter().map(|action| vec![("do", action.as_str())]).collect::<Vec<_>>();
+            for action in if actions.is_empty() { vec![vec![]] } else { actions } {
+                let mut target = url.join(&form.action).expect("a URL");
+                target.set_query(Some(&form.body(&action)));
                 open.push(target);
             }
         }

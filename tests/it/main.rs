@@ -55,6 +55,8 @@ mod cli_whatif;
 mod config_bad_input;
 mod config_layers;
 mod console;
+mod console_actions;
+mod console_bulk;
 mod documentation;
 mod documentation_commands;
 mod documentation_names;

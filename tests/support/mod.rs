@@ -7,6 +7,7 @@ pub mod books;
 pub mod certificates;
 pub mod checker;
 pub mod connect_proxy;
+pub mod console;
 pub mod contacts_api;
 pub mod daemon;
 pub mod echo_receiver;

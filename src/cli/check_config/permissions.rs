@@ -221,6 +221,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.unsubscribe_key(), TEXT),
         (keys.console_key(), TEXT),
         (keys.console_link("check-config"), "SET KEY x, DEL KEY"),
+        (keys.console_form("check-config"), "SET KEY x, GET KEY, DEL KEY"),
         (keys.digest(), TEXT),
         (keys.paused(), PAUSED),
         (keys.verify_code("check-config"), VERIFY_SECRET),

@@ -51,7 +51,8 @@ impl FilterArgs {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
         let now = redis.server_time().await?;
         let [since, before] = [since, before].map(|time| time.map(|time| time.before(now)));
-        Ok(DeliveryFilter { state, subject, channel, destination, error, alert, since, before })
+        let others = DeliveryFilter::default();
+        Ok(DeliveryFilter { state, subject, channel, destination, error, alert, since, before, ..others })
     }
 }
 

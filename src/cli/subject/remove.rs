@@ -1,13 +1,12 @@
 //! `subject remove`: forgets what is set for subjects, or everything that is stored of them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
-use crate::erasure::{self, ErasedCounts, branch};
+use crate::erasure::{self, branch};
 use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::say;
@@ -81,17 +80,9 @@ async fn erase(
         }
         let erased = erasure::erase_branch(&redis.partitions, plans, event_age_max, subject, &below).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
-        say(format_args!("removed {subject}: {}", summary(&erased.removed)?));
+        say(format_args!("removed {subject}: {}", erased.removed));
         // Without the subject's name.
         redis.record("eraseSubject", None, "", below.len() + 1).await;
     }
     Ok(())
-}
-
-/// What was removed, without the kinds of which there was nothing.
-fn summary(removed: &ErasedCounts) -> anyhow::Result<String> {
-    let counts: BTreeMap<String, u64> = serde_json::from_value(serde_json::to_value(removed)?)?;
-    let removed = counts.iter().filter(|(_, count)| **count > 0);
-    let removed: Vec<String> = removed.map(|(kind, count)| format!("{count} {}", kind.replace('_', " "))).collect();
-    Ok(if removed.is_empty() { "nothing was stored".to_owned() } else { removed.join(", ") })
 }

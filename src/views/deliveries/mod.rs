@@ -23,8 +23,8 @@ pub(crate) use destinations::{
 };
 pub use merged::{DeliveriesCursor, list_from};
 pub(crate) use merged::{find, list_partitions, partition_of};
-pub(crate) use read::DeliveryScan;
 pub(super) use read::read_detail;
+pub(crate) use read::{DeliveryScan, of_ids};
 pub use read::{list, list_all, show};
 
 use super::IdPrefix;
@@ -216,6 +216,10 @@ pub struct DeliveryFilter {
     pub destination: Option<Destination>,
     /// Only those whose last error holds this text.
     pub error: Option<String>,
+    /// Only those whose last error is this cause of death, see [`DeadCauseView`].
+    pub cause: Option<String>,
+    /// Only those that ended at this time or earlier, or were made then, if they have not ended.
+    pub until: Option<UnixMs>,
     /// Only those that carry an alert whose id begins so.
     pub alert: Option<IdPrefix<AlertId>>,
     pub since: Option<UnixMs>,
@@ -223,12 +227,15 @@ pub struct DeliveryFilter {
 }
 
 impl DeliveryFilter {
-    fn takes(&self, view: &DeliveryView) -> bool {
+    /// Whether this delivery passes.
+    pub fn takes(&self, view: &DeliveryView) -> bool {
         self.state.is_none_or(|state| state == view.state)
             && self.subject.as_ref().is_none_or(|subject| subject.as_str() == view.subject)
             && self.channel.is_none_or(|channel| channel == view.channel)
             && self.destination.as_ref().is_none_or(|destination| *destination == view.destination)
             && self.error.as_ref().is_none_or(|error| view.last_error.as_ref().is_some_and(|last| last.contains(error)))
+            && self.cause.as_ref().is_none_or(|cause| *cause == cause_of(view.last_error.as_deref()))
+            && self.until.is_none_or(|until| view.ended_at.unwrap_or(view.created_at).0 <= until)
             && self
                 .alert
                 .as_ref()
@@ -236,4 +243,14 @@ impl DeliveryFilter {
             && self.since.is_none_or(|since| since <= view.created_at.0)
             && self.before.is_none_or(|before| view.created_at.0 < before)
     }
+}
+
+/// Replaces an address in an error, so that equal refusals of many mailboxes are one cause.
+const ADDRESS: &str = "<address>";
+const UNKNOWN_CAUSE: &str = "unknown";
+
+/// The cause for which a delivery with this last error died.
+fn cause_of(error: Option<&str>) -> String {
+    let words = error.unwrap_or(UNKNOWN_CAUSE).split(' ').map(|word| if word.contains('@') { ADDRESS } else { word });
+    words.collect::<Vec<_>>().join(" ")
 }

@@ -72,11 +72,8 @@ pub async fn list(
     if ids.is_empty() {
         return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
     }
-    let hashes = read_fields(client, keys, &ids).await?;
-    let times = read_times(client, keys, &ids, &hashes).await?;
     let mut deliveries = Vec::new();
-    for (at, ((id, fields), times)) in ids.iter().zip(hashes).zip(times).enumerate() {
-        let view = StoredDelivery::from_fields(keys, id, fields, times).map(|stored| stored.view);
+    for (at, view) in views_of(partition, &ids).await?.into_iter().enumerate() {
         deliveries.extend(view.filter(|view| filter.takes(view)));
         if deliveries.len() == limit && at + 1 < ids.len() {
             next = Some(cursor_after(&scores[..=at], from));
@@ -84,6 +81,30 @@ pub async fn list(
         }
     }
     Ok(DeliverySlice { deliveries, next })
+}
+
+/// The deliveries of a partition with these ids that exist.
+///
+/// # Errors
+///
+/// The failure of Redis or the connection.
+pub async fn of_ids(partition: &Partition, ids: &[DeliveryId]) -> RedisResult<Vec<DeliveryView>> {
+    match ids {
+        [] => Ok(Vec::new()),
+        ids => Ok(views_of(partition, ids).await?.into_iter().flatten().collect()),
+    }
+}
+
+/// Each of these deliveries; `None` for one that does not exist any more.
+async fn views_of(
+    Partition { client, keys }: &Partition,
+    ids: &[DeliveryId],
+) -> RedisResult<Vec<Option<DeliveryView>>> {
+    let hashes = read_fields(client, keys, ids).await?;
+    let times = read_times(client, keys, ids, &hashes).await?;
+    let read = ids.iter().zip(hashes).zip(times);
+    let read = read.map(|((id, fields), times)| StoredDelivery::from_fields(keys, id, fields, times));
+    Ok(read.map(|stored| stored.map(|stored| stored.view)).collect())
 }
 
 /// The deliveries of a partition that pass a filter, slice by slice and in no order, for callers that change them

@@ -28,6 +28,10 @@ pub struct SystemProblemView {
     pub cause: String,
     /// The command that mends it, or that shows more.
     pub command: String,
+    /// The subject that the command is about; null if it is about none.
+    pub subject: Option<String>,
+    /// The destination that the command is about; null if it is about none.
+    pub destination: Option<Destination>,
     /// How many things are concerned: partitions, deliveries, subjects or events.
     #[schemars(range(min = 1))]
     pub count: u64,
@@ -169,7 +173,8 @@ impl OverviewFacts {
         let cause = format!("{waiting} because the subject has no contact: {subjects}.");
         let subject = self.waiting_subjects.first()?;
         let command = format!("quotabell contact add {} --email ADDRESS", shell_word(subject));
-        (self.waiting > 0).then(|| problem(SystemProblemKind::NoContact, cause, command, self.waiting))
+        let problem = || problem(SystemProblemKind::NoContact, cause, command, self.waiting).of_subject(subject);
+        (self.waiting > 0).then(problem)
     }
 
     fn nobody(&self) -> Option<SystemProblemView> {
@@ -180,7 +185,7 @@ impl OverviewFacts {
         let judged = pluralize(self.judged as u64, "alert", "alerts");
         let cause = format!("{subjects} an alert that nobody received: {named}. Examined: the newest {judged}.");
         let command = format!("quotabell explain --subject {}", shell_word(subject.as_str()));
-        Some(problem(SystemProblemKind::NobodyNotified, cause, command, count))
+        Some(problem(SystemProblemKind::NobodyNotified, cause, command, count).of_subject(subject.as_str()))
     }
 
     fn disabled(&self) -> Option<SystemProblemView> {
@@ -192,9 +197,9 @@ impl OverviewFacts {
         let count = self.disabled.len() as u64;
         let contacts = pluralize(count, "contact is", "contacts are");
         let cause = format!("{contacts} disabled: {}.", named(self.disabled.iter().map(sentence)));
-        let (subject, id) = (shell_word(subject.as_str()), shell_word(contact.id.as_str()));
-        let command = format!("quotabell contact enable {subject} {id}");
-        Some(problem(SystemProblemKind::ContactsDisabled, cause, command, count))
+        let (of, id) = (shell_word(subject.as_str()), shell_word(contact.id.as_str()));
+        let command = format!("quotabell contact enable {of} {id}");
+        Some(problem(SystemProblemKind::ContactsDisabled, cause, command, count).of_subject(subject.as_str()))
     }
 
     fn refused(&self) -> Option<SystemProblemView> {
@@ -215,7 +220,8 @@ fn failing(FailingReceiver { view, error }: &FailingReceiver) -> SystemProblemVi
     let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
     let cause = format!("{destination} fails: {waits}{error}.{next} Nothing is lost: quotabell retries.");
     let command = retry_command(destination);
-    problem(SystemProblemKind::ReceiverFailing, cause, command, (*waiting).max(1))
+    let problem = problem(SystemProblemKind::ReceiverFailing, cause, command, (*waiting).max(1));
+    SystemProblemView { destination: Some(destination.clone()), ..problem }
 }
 
 fn retry_command(destination: &Destination) -> String {
@@ -223,7 +229,13 @@ fn retry_command(destination: &Destination) -> String {
 }
 
 fn problem(kind: SystemProblemKind, cause: String, command: impl Into<String>, count: u64) -> SystemProblemView {
-    SystemProblemView { kind, cause, command: command.into(), count }
+    SystemProblemView { kind, cause, command: command.into(), subject: None, destination: None, count }
+}
+
+impl SystemProblemView {
+    fn of_subject(self, subject: &str) -> Self {
+        Self { subject: Some(subject.to_owned()), ..self }
+    }
 }
 
 /// Some names, and the number of the others.

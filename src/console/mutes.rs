@@ -1,0 +1,61 @@
+//! Mutes of subjects, metrics and contacts: begin, extend and end.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::error::ConsoleError;
+use super::form::{Done, SentForm};
+use super::href::href_to;
+use super::state::{ConsoleState, WithConsole};
+use crate::actions::contacts::{self, ContactSelector};
+use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::redis_client::Partition;
+use crate::subjects::mutes::set_mute;
+use crate::types::{ContactId, Metric, Mute, MuteEnd};
+
+/// `POST /mute`: from the page of a subject, or from the list of mutes.
+pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
+    let next = match form.fields.raw("from") {
+        "mutes" => "mutes".to_owned(),
+        _ => href_to("subject", &[("id", Some(form.fields.raw("subject")))]),
+    };
+    form.once(console, next, change_mute).await
+}
+
+async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> Result<Done, ConsoleError> {
+    let subject = fields.subject()?;
+    let metric: Option<Metric> = fields.parsed("metric")?;
+    let contact = fields.text("contact").map(ContactId::from_stored);
+    let partition = console.observer.partitions.partition_of(&subject);
+    let Partition { client, keys } = partition;
+    let mute = match fields.raw("do") {
+        "mute" => {
+            let end = MuteEnd::new(fields.parsed("until")?, fields.text("for")).map_err(Problem::bad_request)?;
+            let now = within(CALL_TIMEOUT, client.server_time()).await?;
+            let mute = Mute::new(end, fields.text("reason").map(str::to_owned), now);
+            Some(mute.map_err(|error| Problem::bad_request(error.to_string()))?)
+        }
+        "end" => None,
+        _ => return Err(Problem::bad_request("do: must be mute or end").into()),
+    };
+    let (action, what, target) = match &contact {
+        Some(id) => {
+            let set = contacts::set_mute(partition, &subject, ContactSelector::Id(id), mute.as_ref());
+            within(CALL_TIMEOUT, set).await?;
+            (if mute.is_some() { "muteContact" } else { "unmuteContact" }, format!("Contact {id}"), id.to_string())
+        }
+        None => {
+            within(CALL_TIMEOUT, set_mute(client, keys, &subject, metric.as_ref(), mute.as_ref())).await?;
+            let action = if mute.is_some() { "muteSubject" } else { "unmuteSubject" };
+            let what = metric.as_ref().map_or_else(|| "The subject".to_owned(), |metric| format!("Metric {metric}"));
+            (action, what, metric.map(|metric| metric.to_string()).unwrap_or_default())
+        }
+    };
+    let message = match &mute {
+        Some(mute) => format!("{what} is muted{}.", mute.terms()),
+        None => format!("{what} is not muted any more."),
+    };
+    Ok(Done { message, action: action.to_owned(), subject: Some(subject), target, count: 1 })
+}

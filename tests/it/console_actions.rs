@@ -1,0 +1,281 @@
+//! What an admin does in the console: settings, contacts, mutes, sending, erasure. And who may not.
+
+use crate::support::console::{ADMIN, READ, SAME_ORIGIN, Visitor, decoded, forms, found, judge, with_tokens};
+use crate::support::daemon::DaemonSetup;
+use crate::support::eventually::eventually;
+use crate::support::outbox::{Outbox, alert, email, json as stored, subject};
+use crate::support::redis_server::RedisServer;
+
+/// Every form, and a page that has it.
+const FORMS: [(&str, &str); 9] = [
+    ("settings", "/settings?id=alice"),
+    ("settings", "/settings"),
+    ("contacts", "/subject?id=alice"),
+    ("contact", "/subject?id=alice"),
+    ("mute", "/subject?id=alice"),
+    ("erase", "/erase?id=alice"),
+    ("act", "/act?do=cancel&all=true"),
+    ("sending", "/"),
+    ("reload", "/system"),
+];
+
+async fn with_alice() -> Outbox {
+    let outbox = Outbox::start();
+    outbox.set_contacts(&subject("alice"), &stored(&[email("a")])).await;
+    outbox
+}
+
+/// What the log says: who, what, to whom and to what, the newest first.
+async fn logged(visitor: &Visitor) -> Vec<String> {
+    let page = visitor.get("/log").await;
+    judge("/log", &page);
+    let rows = found(&page.text, "(?s)<tr><td>\\s*<time.*?</td>(.*?)</tr>");
+    let cell =
+        |cell: &str| found(cell, ">([^<>]+)<").first().map_or_else(|| cell.trim().to_owned(), |text| decoded(text));
+    let cells = |row: &str| found(row, "(?s)<td[^>]*>(.*?)</td>").into_iter().map(cell).collect::<Vec<_>>().join(" ");
+    rows.into_iter().map(cells).collect()
+}
+
+async fn field(outbox: &Outbox, name: &str, field: &str) -> Option<String> {
+    outbox.run("HGET", &[outbox.keys.subject(&subject(name)).as_str(), field]).await
+}
+
+/// The second of two editors must not overwrite what the first has saved, nor lose what they have typed.
+#[tokio::test]
+async fn two_editors_of_one_subject_see_both_versions() {
+    let outbox = with_alice().await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let hostile = "<b>{{ 7*7 }}</b> 'x' \"y\" &amp;";
+    let (first, second) =
+        (admin.form("/settings", "settings", &[]).await, admin.form("/settings", "settings", &[]).await);
+    let said = admin.does(&first, &[("subject", hostile), ("limits", "requests = 600/hour\nrequests=5000\n")]).await;
+    assert_eq!(said, "The settings are saved.");
+    assert_eq!(field(&outbox, hostile, "limit:requests").await.as_deref(), Some("600/hour 5000/day"));
+
+    let mine = [("subject", hostile), ("limits", "requests = 7"), ("timezone", "Asia/Tokyo")];
+    let conflict = admin.post(&second, &mine).await;
+    assert_eq!(conflict.status, 412, "{}", conflict.text);
+    judge("/settings", &conflict);
+    for text in ["requests = 600&#x2f;hour 5000&#x2f;day", "requests = 7<", "Asia&#x2f;Tokyo"] {
+        assert!(conflict.text.contains(text), "{text}: {}", conflict.text);
+    }
+    assert_eq!(field(&outbox, hostile, "timezone").await, None, "nothing is written");
+    // The page has the form with what was typed.
+    let again = forms(&conflict.text).into_iter().find(|form| form.action == "settings");
+    let again = again.expect("the form");
+    // Contacts and mutes that change meanwhile are no conflict.
+    let key = outbox.keys.subject(&subject(hostile));
+    let () = outbox.run("HSET", &[key.as_str(), "muted", "true"]).await;
+    assert_eq!(admin.does(&again, &[]).await, "The settings are saved.");
+    assert_eq!(field(&outbox, hostile, "limit:requests").await.as_deref(), Some("7"));
+    assert_eq!(field(&outbox, hostile, "timezone").await.as_deref(), Some("Asia/Tokyo"));
+
+    // What is wrong is said beside what was typed.
+    let form = admin.form("/settings?id=alice", "settings", &[("subject", "alice")]).await;
+    for (name, wrong, said) in [
+        ("timezone", "Mars/Olympus", "timezone: &quot;Mars&#x2f;Olympus&quot; is not an IANA time zone"),
+        ("limits", "requests 5", "limits: &quot;requests 5&quot; is not METRIC = LIMITS"),
+        ("limits", "requests = lots", "limit:requests: &quot;lots&quot; is not a limit"),
+        ("thresholds", "0", "thresholds: "),
+        ("plan", "gold", "plan: there is no plan &quot;gold&quot;"),
+    ] {
+        let answer = admin.post(&form, &[(name, wrong), ("locale", "pt-BR")]).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        judge("/settings", &answer);
+        assert!(answer.text.contains(said) && answer.text.contains("value=\"pt-BR\""), "{wrong}: {}", answer.text);
+    }
+    assert_eq!(admin.does(&form, &[("thresholds", "100, 50")]).await, "The settings are saved.");
+    assert_eq!(field(&outbox, "alice", "thresholds").await.as_deref(), Some("50,100"));
+    assert!(field(&outbox, "alice", "contacts").await.is_some(), "contacts stay");
+    let log = logged(&admin).await;
+    assert_eq!((log.len(), log[0].as_str()), (3, "ops replaceSubject alice - 1"));
+    daemon.drain().await;
+}
+
+/// A reload or a second click must not do a thing twice.
+#[tokio::test]
+async fn a_form_takes_effect_once() {
+    let outbox = with_alice().await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let form = admin.form("/", "sending", &[]).await;
+    let fields = [("do", "pause"), ("reason", "moving <b>")];
+    let (one, other) = tokio::join!(admin.post(&form, &fields), admin.post(&form, &fields));
+    assert_eq!((one.status, one.header("location")), (303, other.header("location")));
+    let page = admin.after(&one).await;
+    let said = "Sending is paused for all daemons; 0 attempts are still under way.";
+    assert!(page.text.contains(said), "{}", page.text);
+    assert_eq!(admin.does(&form, &fields).await, said, "the same once more");
+    assert_eq!(logged(&admin).await, ["ops pauseDeliveries - - 1"]);
+    let resume = admin.form("/", "sending", &[]).await;
+    assert_eq!(resume.actions, ["resume"]);
+    assert_eq!(admin.does(&resume, &[("do", "resume")]).await, "Sending continues.");
+    // The old form of the page before would pause again, but was sent already.
+    assert_eq!(admin.does(&form, &fields).await, said);
+    assert_eq!(admin.form("/", "sending", &[]).await.actions, ["pause"], "nothing is paused");
+    // Only an admin reads what a form did.
+    let viewer = Visitor::new(address).log_in(READ).await;
+    assert!(!viewer.get(&format!("/{}", one.header("location").trim_start_matches("./"))).await.text.contains(said));
+    daemon.drain().await;
+}
+
+/// Contacts and mutes are the everyday work; each action must be recorded with who did it.
+#[tokio::test]
+async fn contacts_and_mutes_are_changed_and_recorded() {
+    let outbox = with_alice().await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let page = "/subject?id=alice";
+    let add = admin.form(page, "contacts", &[]).await;
+    let said = admin.does(&add, &[("channel", "webhook"), ("address", "http://127.0.0.1:1/hook")]).await;
+    assert!(said.contains(" is added. Its secret is whsec_"), "{said}");
+    let id = said.split(' ').nth(1).expect("an id").to_owned();
+    for (fields, wrong) in [
+        (vec![("address", "")], "address: is missing"),
+        (vec![("channel", "email"), ("address", "a@b.test"), ("format", "slack")], "format: contacts of the channel"),
+        (vec![("channel", "email"), ("address", "nobody")], "email 1: "),
+    ] {
+        let answer = admin.post(&add, &fields).await;
+        assert!(answer.status == 400 && answer.text.contains(wrong), "{wrong}: {}", answer.text);
+        judge("/contacts", &answer);
+        assert!(answer.text.contains("<a href=\"subject?id=alice\">Back to the page</a>"), "{}", answer.text);
+    }
+    let of_contact = admin.form(page, "contact", &[("contact", &id)]).await;
+    let said = admin.does(&of_contact, &[("do", "test")]).await;
+    assert!(said.starts_with(&format!("The test message to {id} was not delivered")), "{said}");
+    let mute = admin.form(page, "mute", &[("contact", &id)]).await;
+    let said = admin.does(&mute, &[("do", "mute"), ("for", "2h"), ("reason", "new office")]).await;
+    assert!(said.starts_with(&format!("Contact {id} is muted until ")) && said.ends_with(": new office."), "{said}");
+    let mute = admin.form("/mutes", "mute", &[("contact", &id), ("reason", "new office")]).await;
+    assert!(admin.does(&mute, &[("do", "mute"), ("for", "3d")]).await.ends_with(": new office."));
+    let wrong = admin.post(&mute, &[("do", "mute"), ("for", "soon")]).await;
+    assert!(wrong.status == 400 && wrong.text.contains("for: must be a number and a unit"), "{}", wrong.text);
+    assert_eq!(admin.does(&mute, &[("do", "end")]).await, format!("Contact {id} is not muted any more."));
+    let subject_mute = admin.form(page, "mute", &[("metric", "")]).await;
+    assert_eq!(admin.does(&subject_mute, &[("do", "mute"), ("reason", "x")]).await, "The subject is muted: x.");
+    let said = admin.does(&subject_mute, &[("do", "mute"), ("metric", "tokens")]).await;
+    assert_eq!(said, "Metric tokens is muted.");
+    assert_eq!(admin.does(&subject_mute, &[("do", "end")]).await, "The subject is not muted any more.");
+    let disabled = r#"[{"id":"d","channel":"email","address":"a@b.test","disabled":{"reason":"gone","detail":"x","at":"2026-11-21T08:00:00Z"}}]"#;
+    let before = field(&outbox, "alice", "contacts").await.expect("contacts");
+    outbox.set_contacts(&subject("alice"), disabled).await;
+    let form = admin.get(page).await;
+    assert!(form.text.contains("Enable"), "{}", form.text);
+    let form = admin.form(page, "contact", &[("contact", "d")]).await;
+    assert_eq!(admin.does(&form, &[("do", "enable")]).await, "Contact d is enabled.");
+    outbox.set_contacts(&subject("alice"), &before).await;
+    let said = admin.does(&of_contact, &[("do", "remove")]).await;
+    assert_eq!(said, format!("Contact {id} is removed."));
+    let again = admin.form(page, "contact", &[]).await;
+    let gone = admin.post(&again, &[("contact", &id), ("do", "remove")]).await;
+    assert_eq!(gone.status, 404, "{}", gone.text);
+    let expected = [
+        format!("ops removeContact alice {id} 1"),
+        "ops enableContact alice d 1".to_owned(),
+        "ops unmuteSubject alice - 1".to_owned(),
+        "ops muteSubject alice tokens 1".to_owned(),
+        "ops muteSubject alice - 1".to_owned(),
+        format!("ops unmuteContact alice {id} 1"),
+        format!("ops muteContact alice {id} 1"),
+        format!("ops muteContact alice {id} 1"),
+        format!("ops sendTest alice {id} 1"),
+        format!("ops addContact alice {id} 1"),
+    ];
+    assert_eq!(logged(&admin).await, expected);
+    daemon.drain().await;
+}
+
+/// An erasure can't be taken back, and must not be named in the log.
+#[tokio::test]
+async fn an_erasure_needs_the_typed_id() {
+    let outbox = with_alice().await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let form = admin.form("/erase?id=alice", "erase", &[("subject", "alice")]).await;
+    for typed in ["", "Alice", "bob"] {
+        let answer = admin.post(&form, &[("typed", typed)]).await;
+        assert!(answer.status == 400 && answer.text.contains("nothing was erased"), "{typed}: {}", answer.text);
+    }
+    assert!(field(&outbox, "alice", "contacts").await.is_some());
+    let said = admin.does(&form, &[("typed", "alice")]).await;
+    assert_eq!(said, "Everything that was stored of it is removed: 1 settings.");
+    assert_eq!(
+        (field(&outbox, "alice", "contacts").await, logged(&admin).await),
+        (None, vec!["ops eraseSubject - - 1".to_owned()])
+    );
+    daemon.drain().await;
+}
+
+/// A viewer who can act, or another website that can, would make every page dangerous.
+#[tokio::test]
+async fn only_an_admin_on_a_page_of_the_console_may_act() {
+    let outbox = with_alice().await;
+    outbox.fan_out_new(&alert(&subject("alice"), 80), &[email("a")]).await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let nobody = Visitor::new(address);
+    let (read, admin) = (Visitor::new(address).log_in(READ).await, Visitor::new(address).log_in(ADMIN).await);
+    let before = outbox.dump().await.into_keys().collect::<Vec<_>>();
+    for (action, page) in FORMS {
+        let form = admin.form(page, action, &[]).await;
+        let shown = read.get(page).await;
+        assert!(!shown.text.contains(&format!("action=\"{action}\"")), "{page} has controls for a viewer");
+        let fields = [("do", "none"), ("typed", "x"), ("limits", "x"), ("until", "")];
+        let refused = read.post(&form, &fields).await;
+        assert!(refused.status == 403 && refused.text.contains("the scope admin"), "{action}: {}", refused.text);
+        judge(action, &refused);
+        let answer = nobody.post(&form, &fields).await;
+        assert_eq!((answer.status, answer.header("location")), (303, "login"), "{action}");
+        for headers in [vec![], vec![("sec-fetch-site", "cross-site")], vec![("origin", "http://evil.test")]] {
+            let forged = admin.send("POST", &format!("/{action}"), &headers, &form.body(&fields)).await;
+            assert_eq!(forged.status, 403, "{action} {headers:?}");
+        }
+        if action != "reload" {
+            let wrong = admin.post(&form, &fields).await;
+            assert_eq!(wrong.status, 400, "{action}: {}", wrong.text);
+            judge(action, &wrong);
+            assert!(wrong.text.contains("Overview</a>"), "a way on: {}", wrong.text);
+        }
+    }
+    assert_eq!(outbox.dump().await.into_keys().collect::<Vec<_>>(), before, "nothing was written");
+    for page in ["/settings?id=alice", "/erase?id=alice", "/act?do=cancel&all=true"] {
+        assert_eq!((nobody.get(page).await.status, read.get(page).await.status), (303, 403), "{page}");
+    }
+    let said = admin.does(&admin.form("/system", "reload", &[]).await, &[]).await;
+    assert!(
+        said.starts_with("This daemon has read its configuration again. Limits and thresholds are as before"),
+        "{said}"
+    );
+    daemon.drain().await;
+    // Without a token this machine may only look.
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0");
+    let mut daemon = setup.argument("--no-send").start().await;
+    let visitor = Visitor::new(daemon.console().await);
+    assert!(!visitor.get("/").await.text.contains("method=\"post\""));
+    let refused = visitor.send("POST", "/sending", &SAME_ORIGIN, "do=pause").await;
+    assert!(refused.status == 403 && refused.text.contains("`quotabell console` prints"), "{}", refused.text);
+    daemon.drain().await;
+}
+
+/// A form that was sent while Redis was away must say so, and work when it is sent again.
+#[tokio::test]
+async fn a_form_can_be_sent_again_after_redis_was_away() {
+    let mut outbox = Outbox::on(RedisServer::start_durable());
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let form = admin.form("/settings", "settings", &[]).await;
+    outbox.server.kill();
+    let fields = [("subject", "bob"), ("timezone", "Asia/Tokyo")];
+    let away = admin.post(&form, &fields).await;
+    assert_eq!(away.status, 503, "{}", away.text);
+    judge("/settings", &away);
+    outbox.server.restart();
+    let said = eventually("it is saved", || async {
+        let answer = admin.post(&form, &fields).await;
+        if answer.status == 303 { Some(admin.after(&answer).await.text) } else { None }
+    })
+    .await;
+    assert!(said.contains("The settings are saved."), "{said}");
+    assert_eq!(field(&outbox, "bob", "timezone").await.as_deref(), Some("Asia/Tokyo"));
+    daemon.drain().await;
+}

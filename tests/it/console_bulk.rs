@@ -1,0 +1,162 @@
+//! Actions on one, some or all deliveries in the console: the preview, and what becomes of it.
+
+use crate::support::books::{server_time, with_dead};
+use crate::support::console::{ADMIN, Answer, Visitor, decoded, forms, found, judge, with_tokens};
+use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, settle, subject, until, webhook};
+use quotabell::outbox::Settlement;
+use quotabell::types::{DeliveryId, Outcome, OutcomeClass};
+
+/// Lets a delivery about this subject die with this error, and returns its id.
+async fn die(outbox: &Outbox, name: &str, error: &str) -> DeliveryId {
+    outbox.fan_out_new(&alert(&subject(name), 80), &[webhook("a")]).await;
+    let leased = outbox.lease_one("t", LONG).await;
+    let failed = Outcome { error: Some(error.to_owned()), ..outcome(OutcomeClass::Permanent) };
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Dead(failed)).await.expect("settles");
+    leased.id
+}
+
+async fn states(outbox: &Outbox, ids: &[DeliveryId]) -> Vec<String> {
+    let mut states = Vec::new();
+    for id in ids {
+        states.push(outbox.state(id).await);
+    }
+    states
+}
+
+/// The preview of an action, without sending it.
+async fn preview(admin: &Visitor, query: &str) -> Answer {
+    let answer = admin.get(&format!("/act?{query}")).await;
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text);
+    judge("/act", &answer);
+    answer
+}
+
+/// What dies or changes after the preview must not be touched, and must be told.
+#[tokio::test]
+async fn a_replay_by_cause_keeps_to_what_the_preview_showed() {
+    let (outbox, _) = with_dead(&[]).await;
+    let mut dead = Vec::new();
+    for name in ["ann", "bob", "cid"] {
+        dead.push(die(&outbox, name, &format!("550 <{name}@b.test> unknown mailbox")).await);
+    }
+    let other = die(&outbox, "dan", "TLS failed").await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let page = admin.get("/deliveries?state=dead").await;
+    let link = found(&page.text, "href=\"(act\\?do=replay&amp;state=dead[^\"]*mailbox[^\"]*)\"");
+    let query = decoded(link.first().expect("a link by cause"));
+    let shown = preview(&admin, query.trim_start_matches("act?")).await;
+    assert!(shown.text.contains("Replay 3 deliveries that died up to "), "{}", shown.text);
+    let form = forms(&shown.text).into_iter().find(|form| form.is_post && form.action == "act").expect("a form");
+    // Somebody else discards one, and another one dies of the same cause later.
+    let discarded = outbox.run::<i64>("ZREM", &[outbox.keys.dead().as_str(), dead[1].as_str()]).await;
+    assert_eq!(discarded, 1);
+    let pinned = server_time(&outbox.client).await;
+    until("the clock goes on", async || server_time(&outbox.client).await > pinned).await;
+    let later = die(&outbox, "eve", "550 <eve@b.test> unknown mailbox").await;
+    let said = admin.does(&form, &[]).await;
+    assert_eq!(said, "2 deliveries replayed. 1 delivery changed meanwhile and stay.");
+    assert_eq!(
+        states(&outbox, &[dead[0].clone(), dead[2].clone(), other, later]).await,
+        ["pending", "pending", "dead", "dead"]
+    );
+    let log = admin.get("/log").await;
+    assert!(log.text.contains("replayDelivery") && log.text.contains("<td class=\"number\">2</td>"), "{}", log.text);
+    daemon.drain().await;
+}
+
+/// One click must not change thousands: above a hundred, the number is typed.
+#[tokio::test]
+async fn more_than_a_hundred_need_their_number() {
+    let outbox = Outbox::start();
+    let mut dead = Vec::new();
+    for number in 0..101 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{number}")), 80), &[webhook("a")]).await;
+        dead.push(delivery(&alert(&subject(&format!("s{number}")), 80), &webhook("a")));
+    }
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let form = forms(&preview(&admin, "do=cancel&state=pending").await.text).pop().expect("a form");
+    for typed in ["", "100", "all"] {
+        let answer = admin.post(&form, &[("typed", typed)]).await;
+        assert!(answer.status == 400 && answer.text.contains("type the number of deliveries, 101"), "{}", answer.text);
+        judge("/act", &answer);
+    }
+    // A number that is too low doesn't get around it.
+    let said = admin.does(&form, &[("count", "1"), ("is_cut", "true")]).await;
+    assert_eq!(said, "100 deliveries cancelled. There are more: do it again.");
+    let form = forms(&preview(&admin, "do=cancel&state=pending").await.text).pop().expect("a form");
+    assert!(!form.fields.iter().any(|(name, _)| name == "typed"));
+    assert_eq!(admin.does(&form, &[]).await, "1 delivery cancelled.");
+    assert!(states(&outbox, &dead).await.iter().all(|state| state == "cancelled"));
+    let none = preview(&admin, "do=cancel&state=pending").await;
+    assert!(none.text.contains("There is nothing to do."), "{}", none.text);
+    daemon.drain().await;
+}
+
+/// What is being attempted stays, and is counted apart.
+#[tokio::test]
+async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay() {
+    let (outbox, dead) = with_dead(&["ann"]).await;
+    let attempted = alert(&subject("bob"), 80);
+    outbox.fan_out_new(&attempted, &[email("a"), webhook("a")]).await;
+    let leased = outbox.lease("t", LONG).await.leased;
+    let waits = alert(&subject("cid"), 80);
+    outbox.fan_out_new(&waits, &[email("a"), webhook("a")]).await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let ids = [delivery(&waits, &email("a")), leased[0].id.clone(), dead[0].clone()];
+    let query = format!("do=cancel&id={}&id={}&id={}&id=delivery_{}", ids[0], ids[1], ids[2], "0".repeat(32));
+    let shown = preview(&admin, &query).await;
+    for text in ["Cancel 1 delivery?", "1 others are being attempted", "2 of the selected ones are in another state"] {
+        assert!(shown.text.contains(text), "{text}: {}", shown.text);
+    }
+    let form = forms(&shown.text).into_iter().find(|form| form.is_post && form.action == "act").expect("a form");
+    assert_eq!(form.fields.iter().filter(|(name, _)| name == "id").count(), 4);
+    let said = admin.does(&form, &[]).await;
+    assert_eq!(
+        said,
+        "1 delivery cancelled. 1 delivery skipped: being attempted. 2 deliveries changed meanwhile and stay."
+    );
+    assert_eq!(states(&outbox, &ids).await, ["cancelled", "pending", "dead"]);
+    // All of a destination.
+    let destination = destination_of(&outbox, &delivery(&waits, &webhook("a"))).await;
+    let page = admin.get("/destinations").await;
+    assert!(page.text.contains("Retry all…"), "{}", page.text);
+    let shown = preview(&admin, &format!("do=retry&destination={destination}")).await;
+    assert!(
+        shown.text.contains("Retry 1 delivery made up to ") && shown.text.contains("1 others are being"),
+        "{}",
+        shown.text
+    );
+    let form = forms(&shown.text).into_iter().find(|form| form.is_post && form.action == "act").expect("a form");
+    assert_eq!(admin.does(&form, &[]).await, "1 delivery retried. 1 delivery skipped: being attempted.");
+    // One.
+    let page = admin.get(&format!("/delivery?id={}", dead[0])).await;
+    assert!(page.text.contains("Replay…") && !page.text.contains("quotabell deliveries retry"), "{}", page.text);
+    let form = forms(&preview(&admin, &format!("do=discard&id={}", dead[0])).await.text).pop().expect("a form");
+    let answer = admin.post(&form, &[]).await;
+    assert!(
+        answer.header("location").starts_with(&format!("delivery?id={}&sent=", dead[0])),
+        "{}",
+        answer.header("location")
+    );
+    assert_eq!(outbox.totals().await.dead_kept, 0);
+    for (query, said) in [
+        ("do=cancel", "no delivery is selected"),
+        ("do=melt&all=true", "do: must be replay, retry, cancel or discard"),
+        ("do=replay&state=pending", "only dead ones"),
+        ("do=replay&id=delivery_x", "id: must be delivery_ and 32 hex digits"),
+    ] {
+        let answer = admin.get(&format!("/act?{query}")).await;
+        assert!(answer.status == 400 && answer.text.contains(said), "{query}: {}", answer.text);
+        judge("/act", &answer);
+    }
+    daemon.drain().await;
+}
+
+/// The name of a delivery's destination, as the value of a query.
+async fn destination_of(outbox: &Outbox, id: &DeliveryId) -> String {
+    let name: String = outbox.run("HGET", &[outbox.keys.delivery(id).as_str(), "destination"]).await;
+    url::form_urlencoded::byte_serialize(name.as_bytes()).collect()
+}
