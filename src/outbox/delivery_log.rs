@@ -89,7 +89,10 @@ pub(super) fn settled(
         Settlement::ExpiredAfter(_) => {
             tracing::warn!(%subject, alert, request, notice, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
         }
-        Settlement::Throttled(wait) | Settlement::Released(wait) | Settlement::SetAside(wait) => {
+        Settlement::Throttled(wait)
+        | Settlement::Released(wait)
+        | Settlement::Quiet(wait)
+        | Settlement::SetAside(wait) => {
             tracing::debug!(subject, alert, request, notice, %delivery, attempt, channel, due_in = ?wait, "lease released");
         }
         Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled => {

@@ -245,6 +245,7 @@ pub(super) fn request_of<'a>(
         attempt_since_replay: leased.attempt_since_replay,
         first_attempt: leased.first_attempt,
         paused: leased.paused,
+        waited_until: leased.waited_until,
         now: leased.clock.now(),
         start_by,
     })

@@ -68,12 +68,13 @@ local function judge_source(request)
   if request.kind == 'outbox' then return nil end
   request.key = ARGV[4] .. request.source
   local held = redis.pcall('HMGET', request.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination',
-    request.type)
+    request.type, 'waits_until_ms')
   if held.err and was_refused(held) then return nil, held end
   if held.err then return 'wrong_type' end
   -- Also for an erased subject: nothing new may name it.
   if held[1] ~= 'pending' or held[2] ~= request.token then return 'stale' end
   request.json = held[7] or request.json
+  request.waited_until = tonumber(held[8] or '')
   if request.kind == 'kept' then return nil end
   request.channel, request.attempts, request.before = held[3], tonumber(held[4]) or 0, tonumber(held[5] or '0') or 0
   local failed
@@ -152,7 +153,11 @@ local function open(request, d, created, attempts)
   collect('ZADD', KEYS[3], created, d.id)
   collect('ZADD', KEYS[5], created, d.id)
   note_pending(request.subject, d.id)
-  collect('ZADD', d.queue.due, whole(due_of(request, d)), d.id)
+  local due = due_of(request, d)
+  -- What waited does not expire because its contact was replaced meanwhile.
+  local waits_until = math.max(d.wait > 0 and due or 0, request.waited_until or 0)
+  if waits_until > 0 then redis.call('HSET', d.key, 'waits_until_ms', whole(waits_until)) end
+  collect('ZADD', d.queue.due, whole(due), d.id)
   join_group(d)
   if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(request, d.id)) end
 end

@@ -79,6 +79,8 @@ pub struct AttemptRequest<'a> {
     pub first_attempt: UnixMs,
     /// Duration of pauses since then.
     pub paused: Duration,
+    /// Until when it waited for a digest, or for the end of a quiet time, if it did.
+    pub waited_until: Option<UnixMs>,
     /// Start of this attempt, server time.
     pub now: UnixMs,
     /// The latest start of sending, so that the deadline is within the lease.
@@ -304,7 +306,7 @@ fn severity<'a>(request: &AttemptRequest<'a>) -> (Option<(&'a Metric, Window)>, 
 fn quiet(request: &AttemptRequest<'_>) -> Option<Settlement> {
     let quota = request.notification.quota();
     let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now))?;
-    Some(Settlement::Released(end.since(request.now)))
+    Some(Settlement::Quiet(end.since(request.now)))
 }
 
 /// Why nothing is sent at all, if so.
@@ -317,10 +319,10 @@ fn ended(request: &AttemptRequest<'_>) -> Option<Settlement> {
         // Only the first attempt: a delivery that was attempted before, or is replayed later, was found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
             let expires = super::expires_at(alert.into());
-            // An alert that waited for a digest, or for the end of a quiet time, was to be sent then.
-            let digest = request.contact.digest_of(alert);
-            let expires = digest
-                .map_or(expires, |digest| expires.max(alert.raised_at_ms.after(digest.get()).plus(AFTER_WAIT_MS)));
+            // An alert that waited for a digest, or for the end of a quiet time, was to be sent then. Not one of a
+            // period that was long over when it was raised.
+            let waited = request.waited_until.filter(|_| alert.raised_at_ms <= expires);
+            let expires = waited.map_or(expires, |until| expires.max(until.plus(AFTER_WAIT_MS)));
             let quiet_end = request.contact.filter.quiet_until(alert, expires);
             let expires = quiet_end.map_or(expires, |end| end.plus(AFTER_WAIT_MS));
             (request.first_attempt > expires).then_some(Settlement::Expired)

@@ -14,7 +14,7 @@
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
 --     with wait 0 it gets its former place. If it was to be the first attempt of a message with others, it is not of
 --     this message any more
---     'set_aside': released, and not of its message any more,
+--     'quiet': released until the end of a quiet time   'set_aside': released, and not of its message any more,
 --   wait, ms, 0 and up,
 --   the attempt as JSON without its opening brace and time, '' if none took place: the lease's count is taken back,
 --   the error, or '',
@@ -48,7 +48,7 @@ for at = 16, #ARGV, 10 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
-  lease.was_released = lease.outcome == 'released' or lease.outcome == 'set_aside'
+  lease.was_released = lease.outcome == 'released' or lease.outcome == 'quiet' or lease.outcome == 'set_aside'
   lease.again = lease.outcome == 'retry' or lease.was_released
   if not lease.again then
     local failed = refused_total(lease.outcome)
@@ -138,6 +138,7 @@ for _, lease in ipairs(leases) do
     store(fields, 'state', lease.outcome)
     store(fields, 'ended_at_ms', clock)
   end
+  if lease.outcome == 'quiet' then store(fields, 'waits_until_ms', whole(lease.due)) end
   call_in_slices('HSET', key, fields, 1, #fields)
   redis.call('HDEL', key, 'lease_token')
   local leaves = lease.outcome == 'set_aside' or lease.was_released and lease.set_since == whole(lease.attempts)

@@ -51,6 +51,9 @@ pub enum Settlement {
     /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, and unreadable
     /// contacts.
     Released(Duration),
+    /// Like [`Self::Released`], until the end of a quiet time. It is stored, so that the delivery does not expire
+    /// meanwhile.
+    Quiet(Duration),
     /// Like [`Self::Released`], and the message in which it was to leave with others goes without it.
     SetAside(Duration),
 }
@@ -61,7 +64,9 @@ impl Settlement {
         match self {
             Self::Delivered(_) => DeliveryState::Delivered,
             Self::Dead(_) | Self::Unsendable(_) => DeliveryState::Dead,
-            Self::Retry(..) | Self::Throttled(_) | Self::Released(_) | Self::SetAside(_) => DeliveryState::Pending,
+            Self::Retry(..) | Self::Throttled(_) | Self::Released(_) | Self::Quiet(_) | Self::SetAside(_) => {
+                DeliveryState::Pending
+            }
             Self::Muted(_) => DeliveryState::Muted,
             Self::Expired | Self::ExpiredAfter(_) => DeliveryState::Expired,
             Self::Cancelled | Self::ContactDisabled(_) => DeliveryState::Cancelled,
@@ -92,6 +97,7 @@ impl Settlement {
         match self {
             Self::Retry(..) => "retry",
             Self::Throttled(_) | Self::Released(_) => "released",
+            Self::Quiet(_) => "quiet",
             Self::SetAside(_) => "set_aside",
             ended => ended.state().as_str(),
         }
@@ -99,7 +105,11 @@ impl Settlement {
 
     const fn wait(&self) -> Duration {
         match self {
-            Self::Retry(_, wait) | Self::Throttled(wait) | Self::Released(wait) | Self::SetAside(wait) => *wait,
+            Self::Retry(_, wait)
+            | Self::Throttled(wait)
+            | Self::Released(wait)
+            | Self::Quiet(wait)
+            | Self::SetAside(wait) => *wait,
             _ => Duration::ZERO,
         }
     }

@@ -94,7 +94,16 @@ struct Attempt {
 }
 
 async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
-    let alert = alert();
+    attempt_after_wait(sender, contact, (alert(), attempt), None).await
+}
+
+/// An attempt of a delivery that waited until then for a digest, or for the end of a quiet time.
+async fn attempt_after_wait(
+    sender: &Sending,
+    contact: &Contact,
+    (alert, attempt): (Alert, Attempt),
+    waited_until: Option<UnixMs>,
+) -> Settlement {
     let delivery = DeliveryId::derive(&alert.id, &contact.id);
     let notification = Notification::Alert(alert);
     let Attempt { ever: attempts, number, first, now } = attempt;
@@ -111,6 +120,7 @@ async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settl
             attempt_since_replay: number,
             first_attempt: first,
             paused: std::time::Duration::ZERO,
+            waited_until,
             now,
             start_by: soon(),
         })
@@ -244,6 +254,24 @@ async fn an_alert_that_waited_for_the_end_of_a_quiet_time_does_not_expire() {
     assert!(matches!(after(9 * HOUR_MS + 1).await, Settlement::Expired));
 }
 
+/// A digest or a quiet time that is shortened or removed must not cost the alerts that wait; and an old stream must not
+/// alert about last month, whatever the contact is.
+#[tokio::test]
+async fn what_waited_is_sent_whatever_its_contact_is_now() {
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    let expires = alert().resets_at.expect("an end").0.plus(48 * HOUR_MS);
+    let until = expires.plus(24 * HOUR_MS);
+    let at = async |now: UnixMs, alert: Alert| {
+        let attempt = Attempt { ever: 1, number: 1, first: now, now };
+        attempt_after_wait(&sender, &contact, (alert, attempt), Some(until)).await
+    };
+    assert!(matches!(at(until.plus(2 * HOUR_MS), alert()).await, Settlement::Delivered(_)));
+    assert!(matches!(at(until.plus(2 * HOUR_MS + 1), alert()).await, Settlement::Expired));
+    let old = Alert { raised_at_ms: expires.plus(1), ..alert() };
+    assert!(matches!(at(until, old).await, Settlement::Expired));
+}
+
 /// A dead delivery that is replayed days later must be sent, and its time starts again.
 #[tokio::test]
 async fn a_replayed_delivery_does_not_expire() {
@@ -328,6 +356,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         attempt_since_replay: 1,
         first_attempt: RAISED,
         paused: std::time::Duration::ZERO,
+        waited_until: None,
         now: RAISED,
         start_by: soon(),
     };
@@ -366,6 +395,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
             attempt_since_replay: 1,
             first_attempt: now,
             paused: Duration::ZERO,
+            waited_until: None,
             now,
             start_by: soon(),
         };
@@ -397,6 +427,7 @@ async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<
         attempt_since_replay: attempt,
         first_attempt: RAISED,
         paused: Duration::ZERO,
+        waited_until: None,
         now: RAISED,
         start_by: soon(),
     };
@@ -417,7 +448,7 @@ async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
     // The alerts are raised at 09:37 of their subject.
     contact.filter.quiet = Some("09:00-10:00".parse().expect("legal"));
     let first = attempt_both(&sender, &contact, 1).await;
-    assert!(matches!(first[..], [Settlement::Released(_), Settlement::Retry(..)]), "{first:?}");
+    assert!(matches!(first[..], [Settlement::Quiet(_), Settlement::Retry(..)]), "{first:?}");
     let again = attempt_both(&sender, &contact, 2).await;
     assert!(matches!(again[..], [Settlement::Delivered(_), Settlement::Delivered(_)]), "{again:?}");
     let (alone, both) = (receiver.next().await, receiver.next().await);
@@ -432,7 +463,7 @@ async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
     // If all are quiet, the message waits; and a mute ends them.
     contact.filter.quiet_all = true;
     let quiet = attempt_both(&sender, &contact, 2).await;
-    assert!(matches!(quiet[..], [Settlement::Released(_), Settlement::Released(_)]), "{quiet:?}");
+    assert!(matches!(quiet[..], [Settlement::Quiet(_), Settlement::Quiet(_)]), "{quiet:?}");
     contact.mute = Some(Mute::default());
     let muted = attempt_both(&sender, &contact, 2).await;
     assert!(matches!(muted[..], [Settlement::Muted(_), Settlement::Muted(_)]), "{muted:?}");

@@ -10,7 +10,7 @@ use quotabell::outbox::{
     AttemptRequest, DeliveryAction, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SettleReply,
     SettleRequest, Settlement, act, fan_out,
 };
-use quotabell::types::{Alert, DeliveryId, Notification, OutcomeClass};
+use quotabell::types::{Alert, DeliveryId, Notification, OutcomeClass, UnixMs};
 
 use crate::support::outbox::{json, until};
 use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, until_ended};
@@ -199,6 +199,30 @@ async fn what_cannot_be_judged_later_does_not_hold_the_others() {
     until_ended(&outbox, 2).await;
     loops.drain().await;
     assert_eq!((outbox.state(&alice).await.as_str(), grouped(&outbox).await), ("delivered", 0));
+}
+
+/// Until when a delivery waited is stored, because its contact may be another one, or none, when it is sent.
+#[tokio::test]
+async fn until_when_a_delivery_waited_is_stored_and_goes_to_the_contacts_that_replace_its_own() {
+    let outbox = Outbox::start();
+    let raised = alerts([50]);
+    let all = fan_out_each(&outbox, &raised, &gathering("24h")).await;
+    let due = outbox.due(&all[0]).await.map(UnixMs);
+    do_now(&outbox, DeliveryAction::Retry, &all[0]).await;
+    let leased = outbox.lease_one("t1", LONG).await;
+    assert!(due.is_some() && leased.waited_until == due, "{:?} {due:?}", leased.waited_until);
+    settle(&outbox, &[(&leased, Settlement::Quiet(Duration::from_secs(48 * 3600)))]).await;
+    let morning = outbox.due(&all[0]).await.map(UnixMs);
+    do_now(&outbox, DeliveryAction::Retry, &all[0]).await;
+    let leased = outbox.lease_one("t2", LONG).await;
+    assert!(morning > due && leased.waited_until == morning, "{:?} {morning:?}", leased.waited_until);
+    settle(&outbox, &[(&leased, Settlement::Released(Duration::ZERO))]).await;
+
+    let leased = outbox.lease_one("t3", LONG).await;
+    let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
+    outbox.fan_out(source, &raised[0], &[email("b")]).await;
+    let leased = outbox.lease_one("t4", LONG).await;
+    assert_eq!((leased.id, leased.waited_until), (delivery(&raised[0], &email("b")), morning));
 }
 
 /// A group of thousands must neither be one message nor lose any of its alerts.
