@@ -19,7 +19,8 @@
 -- What happens to a wanted delivery:
 --   it does not exist            created: pending, due now, or with the first of its group ('none': due when the
 --                                notification expires, and in the waiting index). The field of its type holds the JSON;
---                                'alert_id' only that of an alert
+--                                'alert_id' only that of an alert. A notice that would expire while it waits for
+--                                others leaves alone
 --   it is the source             its contact still exists, or there still is none: rescheduled, its lease released
 --   an operator cancelled it     not changed
 --   cancelled otherwise          its contact came back: pending again, due now, under the same id
@@ -96,6 +97,8 @@ while at < #ARGV do
   for position = 1, count do
     local d = {at = position, id = ARGV[at], channel = ARGV[at + 1], contact = ARGV[at + 2], destination = ARGV[at + 3],
       group = ARGV[at + 4], wait = tonumber(ARGV[at + 5])}
+    -- A notice is false after its expiry.
+    if request.type ~= 'alert' and now + d.wait >= request.expires then d.group, d.wait = '', 0 end
     d.key = ARGV[4] .. d.id
     at = at + 6
     -- Two contacts with one id are one contact.

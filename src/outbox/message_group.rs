@@ -43,6 +43,10 @@ pub(super) fn groups_of_each<'a>(
 }
 
 fn group_of(notification: QuotaNotification<'_>, contact: &Contact, source: ContactsSource) -> Option<MessageGroup> {
+    // A kind that must not leave with others, such as the end of what an alert in the same message tells, is not here.
+    match notification {
+        QuotaNotification::Alert(_) | QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => {}
+    }
     let (owner, id) = owner(notification, contact, source);
     if let Some(interval) = contact.digest_of(notification) {
         let name = format!("group_{}", digest_of(&["digest", owner, id.as_str()]));

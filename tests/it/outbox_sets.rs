@@ -12,6 +12,7 @@ use quotabell::outbox::{
 };
 use quotabell::types::{Alert, DeliveryId, Notification, OutcomeClass, UnixMs};
 
+use crate::support::grant_notices::grant_notice;
 use crate::support::outbox::{json, until};
 use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, until_ended};
 
@@ -223,6 +224,25 @@ async fn until_when_a_delivery_waited_is_stored_and_goes_to_the_contacts_that_re
     outbox.fan_out(source, &raised[0], &[email("b")]).await;
     let leased = outbox.lease_one("t4", LONG).await;
     assert_eq!((leased.id, leased.waited_until), (delivery(&raised[0], &email("b")), morning));
+}
+
+/// A notice that waits beyond its meaning would never be sent.
+#[tokio::test]
+async fn a_notice_that_would_expire_while_it_waits_is_sent_at_once() {
+    for (expires_in_ms, waits) in [(HOUR_MS / 2, false), (2 * HOUR_MS, true)] {
+        let outbox = Outbox::start();
+        let now = outbox.totals().await.now;
+        let notice = grant_notice(&subject("alice"), now.plus(expires_in_ms));
+        let entry = outbox.raise_notice(&notice).await;
+        let recipients = Recipients { contacts: vec![gathering("1h")], ..Recipients::default() };
+        let json = serde_json::to_vec(&notice).expect("JSON");
+        let source = FanOutSource::Outbox { entry: &entry };
+        let request = FanOutRequest { source, notification: (&notice).into(), json: &json, recipients: &recipients };
+        fan_out(&outbox.client, &outbox.keys, &[request]).await.expect("it works");
+        let leased = outbox.lease("t1", LONG).await.leased;
+        assert_eq!((leased.is_empty(), grouped(&outbox).await), (waits, u64::from(waits)), "{expires_in_ms}");
+        assert!(leased.iter().all(|leased| leased.set.is_none() && leased.waited_until.is_none()), "{leased:?}");
+    }
 }
 
 /// A group of thousands must neither be one message nor lose any of its alerts.
