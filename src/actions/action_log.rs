@@ -17,7 +17,8 @@ pub struct Action<'a> {
     pub action: &'a str,
     /// The subject that it was done to. Its erasure removes the entry.
     pub subject: Option<&'a Subject>,
-    /// What it was done to beside the subject: the id of a contact, a delivery or a grant. May be empty.
+    /// What it was done to beside the subject: the id of a contact, a delivery or a grant, or the destination
+    /// and the state of deliveries. May be empty.
     pub target: &'a str,
     /// Number of things that were changed.
     pub count: u64,

@@ -46,44 +46,17 @@ impl DeliverySelection {
     }
 }
 
-/// Applies the action in slices. May be repeated.
-///
-/// # Errors
-///
-/// [`OutboxError`]: the action may have been applied to a part of them.
+/// Applies the action in slices, and returns what became of them, and the failure that ended it early. May be repeated.
 pub async fn act_on_many(
     partitions: &Partitions,
     new_deliveries: &NewDeliveries,
     action: DeliveryAction,
     selection: &DeliverySelection,
     bound: RunBound,
-) -> Result<RunOutcome, OutboxError> {
+) -> (RunOutcome, Option<OutboxError>) {
     let mut run = Run { new_deliveries, action, bound, began: Instant::now(), outcome: RunOutcome::default() };
-    if selection.ids.is_empty() {
-        let of_subject = selection.filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
-        for partition in partitions.iter().filter(|one| of_subject.is_none_or(|number| number == one.number())) {
-            let mut scan = DeliveryScan::begin(partition, &selection.filter).await.map_err(failed(partition))?;
-            while let Some(ids) = scan.next().await.map_err(failed(partition))? {
-                if run.is_cut(&ids) {
-                    return Ok(run.outcome);
-                }
-                run.take(partition, &ids).await?;
-            }
-        }
-        return Ok(run.outcome);
-    }
-    run.outcome.others = selection.ids.len() as u64;
-    for partition in partitions.iter() {
-        let mut chosen = of_ids(partition, &selection.ids).await.map_err(failed(partition))?;
-        chosen.retain(|view| selection.takes(action, view));
-        let ids: Vec<DeliveryId> = chosen.into_iter().map(|view| view.id).collect();
-        if run.is_cut(&ids) {
-            break;
-        }
-        run.outcome.others -= ids.len() as u64;
-        run.take(partition, &ids).await?;
-    }
-    Ok(run.outcome)
+    let failed = run.all(partitions, selection).await.err();
+    (run.outcome, failed)
 }
 
 struct Run<'a> {
@@ -95,6 +68,34 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    async fn all(&mut self, partitions: &Partitions, selection: &DeliverySelection) -> Result<(), OutboxError> {
+        if selection.ids.is_empty() {
+            let of_subject = selection.filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
+            for partition in partitions.iter().filter(|one| of_subject.is_none_or(|number| number == one.number())) {
+                let mut scan = DeliveryScan::begin(partition, &selection.filter).await.map_err(failed(partition))?;
+                while let Some(ids) = scan.next().await.map_err(failed(partition))? {
+                    if self.is_cut(&ids) {
+                        return Ok(());
+                    }
+                    self.take(partition, &ids).await?;
+                }
+            }
+            return Ok(());
+        }
+        self.outcome.others = selection.ids.len() as u64;
+        for partition in partitions.iter() {
+            let mut chosen = of_ids(partition, &selection.ids).await.map_err(failed(partition))?;
+            chosen.retain(|view| selection.takes(self.action, view));
+            let ids: Vec<DeliveryId> = chosen.into_iter().map(|view| view.id).collect();
+            if self.is_cut(&ids) {
+                break;
+            }
+            self.outcome.others -= ids.len() as u64;
+            self.take(partition, &ids).await?;
+        }
+        Ok(())
+    }
+
     /// Whether the bound is reached while there are more.
     fn is_cut(&mut self, ids: &[DeliveryId]) -> bool {
         let RunBound { changed_max, time } = self.bound;

@@ -85,15 +85,12 @@ fn simplify(schema: &mut Schema, contract: &Contract) {
     let required: Vec<Value> = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     for (name, field) in object.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
         let Some(field) = field.as_object_mut() else { continue };
-        // An optional field of a response is absent, never null, and has no default.
-        if *contract == Contract::Serialize {
-            field.remove("default");
-            if !required.iter().any(|one| one == name) {
-                without_null(field);
-            }
+        // Generators of clients take a field with a default for one that is always there.
+        field.remove("default");
+        // An optional field of a response is absent, never null.
+        if *contract == Contract::Serialize && !required.iter().any(|one| one == name) {
+            without_null(field);
         }
-        // Null and an empty object mean the same as an absent field.
-        field.retain(|key, value| key != "default" || !(value.is_null() || value.is_object()));
     }
 }
 

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form;
+use super::href::up_from;
 use super::session::{ConsoleSession, Visitor, stored_key};
 use super::state::ConsoleState;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
@@ -34,8 +35,11 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
             parts.extensions.insert(visitor);
             next.run(Request::from_parts(parts, body)).await
         }
-        Ok(None) => (StatusCode::SEE_OTHER, [(LOCATION, &LOGIN[1..])]).into_response(),
-        Err(error) => error.into_response(),
+        Ok(None) => {
+            let way = format!("{}{}", up_from(parts.uri.path()), &LOGIN[1..]);
+            (StatusCode::SEE_OTHER, [(LOCATION, way)]).into_response()
+        }
+        Err(error) => error.at(parts.uri.path()).into_response(),
     };
     let headers = answer.headers_mut();
     for (name, value) in

@@ -3,13 +3,14 @@
 //! The preview pins the server's time, so what dies later is not touched. The run goes through slices, and reports what
 //! was done, skipped, or changed meanwhile.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use minijinja::context;
-use redis::RedisResult;
+use redis::{RedisError, RedisResult};
 
 use super::error::ConsoleError;
 use super::fields::Fields;
@@ -23,13 +24,15 @@ use crate::outbox::DeliveryAction;
 use crate::redis_client::Partitions;
 use crate::types::text::{grouped, one_of, pluralize};
 use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
-use crate::views::deliveries::{list_from, of_ids, read_destinations};
+use crate::views::deliveries::{DeliveryScan, DestinationView, of_ids, read_destinations};
 use crate::views::{DeliveryFilter, IdPrefix};
 
 /// Number of deliveries that may be changed before their number has to be typed.
 const UNTYPED_MAX: u64 = 100;
-/// Maximum number of deliveries that a preview counts.
+/// Number of deliveries after which a preview counts no further ones.
 const COUNTED_MAX: usize = 5_000;
+/// Time after which a preview counts no further ones.
+const COUNT_TIME: Duration = Duration::from_secs(3);
 /// Time after which a run begins no further slice: some hundred thousand deliveries.
 const RUN_TIME: Duration = Duration::from_secs(60);
 /// The fields that select deliveries.
@@ -99,39 +102,79 @@ struct Counted {
     count: u64,
     /// Those that are being attempted.
     leased: u64,
+    /// Pending ones at the destination of dead ones that are being attempted.
+    in_flight: u64,
     /// Selected ones that the action does not accept.
     others: u64,
     /// Whether there may be more.
     is_cut: bool,
 }
 
-async fn count(
-    partitions: &Partitions,
-    action: DeliveryAction,
-    DeliverySelection { ids, filter }: &DeliverySelection,
-) -> RedisResult<Counted> {
-    let (mut views, mut is_cut) = (Vec::new(), false);
+impl Counted {
+    /// What the preview of this form has counted.
+    fn of_form(fields: &Fields) -> Result<Self, Problem> {
+        let number = |name| Ok::<u64, Problem>(fields.parsed(name)?.unwrap_or_default());
+        let (count, leased, others) = (number("count")?, number("leased")?, number("others")?);
+        Ok(Self { count, leased, others, is_cut: !fields.raw("is_cut").is_empty(), in_flight: 0 })
+    }
+}
+
+async fn count(partitions: &Partitions, action: DeliveryAction, selection: &DeliverySelection) -> RedisResult<Counted> {
+    let DeliverySelection { ids, filter } = selection;
+    let mut counted = Counted::default();
+    let at_destination = async |destination: &Destination| {
+        let mut views = Vec::new();
+        for partition in partitions.iter() {
+            views.extend(read_destinations(partition, std::slice::from_ref(destination)).await?);
+        }
+        let sum = |number: fn(&DestinationView) -> u64| views.iter().map(number).sum::<u64>();
+        Ok::<_, RedisError>((sum(|view| view.waiting), sum(|view| view.in_flight)))
+    };
+    if let Some(destination) = whole_queue(selection) {
+        (counted.count, counted.leased) = at_destination(destination).await?;
+        return Ok(counted);
+    }
+    let mut found = BTreeMap::new();
     if ids.is_empty() {
-        let (listed, next) = list_from(partitions, filter, None, COUNTED_MAX).await?;
-        (views, is_cut) = (listed, next.is_some());
+        (found, counted.is_cut) = scanned(partitions, filter).await?;
     } else {
         for partition in partitions.iter() {
-            views.extend(of_ids(partition, ids).await?);
+            let views = of_ids(partition, ids).await?.into_iter().filter(|view| action.takes().contains(&view.state));
+            found.extend(views.map(|view| (view.id, view.is_leased)));
         }
+        counted.others = (ids.len() - found.len()) as u64;
     }
-    let found = ids.len().max(views.len());
-    views.retain(|view| action.takes().contains(&view.state));
-    let others = (found - views.len()) as u64;
-    let mut leased = views.iter().filter(|view| view.is_leased).count() as u64;
-    let count = views.len() as u64 - leased;
+    counted.leased = found.values().filter(|is_leased| **is_leased).count() as u64;
+    counted.count = found.len() as u64 - counted.leased;
     // Those that were replayed before belong to the same destination.
     if let (Some(destination), [DeliveryState::Dead]) = (&filter.destination, action.takes()) {
-        for partition in partitions.iter() {
-            let read = read_destinations(partition, std::slice::from_ref(destination)).await?;
-            leased += read.iter().map(|view| view.in_flight).sum::<u64>();
+        (_, counted.in_flight) = at_destination(destination).await?;
+    }
+    Ok(counted)
+}
+
+/// The destination, if all that wait for it are meant: their number is known without a search.
+fn whole_queue(DeliverySelection { ids, filter }: &DeliverySelection) -> Option<&Destination> {
+    let DeliveryFilter { state, subject, channel, error, cause, since, .. } = filter;
+    let is_narrowed = subject.is_some() || channel.is_some() || error.is_some() || cause.is_some() || since.is_some();
+    let is_whole = ids.is_empty() && *state == Some(DeliveryState::Pending) && !is_narrowed;
+    filter.destination.as_ref().filter(|_| is_whole)
+}
+
+/// Those that pass, with whether each is being attempted; and whether there may be more.
+async fn scanned(partitions: &Partitions, filter: &DeliveryFilter) -> RedisResult<(BTreeMap<DeliveryId, bool>, bool)> {
+    let (began, mut found) = (Instant::now(), BTreeMap::new());
+    let of_subject = filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
+    for partition in partitions.iter().filter(|one| of_subject.is_none_or(|number| number == one.number())) {
+        let mut scan = DeliveryScan::begin(partition, filter).await?;
+        while let Some(ids) = scan.next().await? {
+            if found.len() >= COUNTED_MAX || began.elapsed() > COUNT_TIME {
+                return Ok((found, true));
+            }
+            found.extend(of_ids(partition, &ids).await?.into_iter().map(|view| (view.id, view.is_leased)));
         }
     }
-    Ok(Counted { count, leased, others, is_cut })
+    Ok((found, false))
 }
 
 /// `GET /act`
@@ -145,7 +188,8 @@ pub(super) async fn preview(
     let partitions = &console.observer.partitions;
     let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
     let until: UnixMs = *selection.filter.until.get_or_insert(now);
-    let Counted { count, leased, others, is_cut } = within(CALL_TIMEOUT, count(partitions, action, &selection)).await?;
+    let counted = within(CALL_TIMEOUT, count(partitions, action, &selection)).await?;
+    let Counted { count, leased, in_flight, others, is_cut } = counted;
     let mut kept: Vec<(&str, String)> = fields.all("id").map(|id| ("id", id.to_owned())).collect();
     kept.extend(FILTERS.into_iter().chain(["do", "all"]).map(|name| (name, fields.raw(name).to_owned())));
     kept.retain(|(_, value)| !value.is_empty());
@@ -156,7 +200,7 @@ pub(super) async fn preview(
         until => until.to_string(),
         way_back => next_of(&fields),
         is_typed => count > UNTYPED_MAX,
-        count, leased, others, is_cut, kept,
+        count, leased, in_flight, others, is_cut, kept,
     };
     Ok(rendered_html("act.html", &visitor, content))
 }
@@ -203,35 +247,52 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
     if selection.filter.until.is_none() {
         return Err(Problem::bad_request("until: is missing, the preview sets it").into());
     }
-    let count: u64 = fields.parsed("count")?.unwrap_or_default();
-    let changed_max = if count > UNTYPED_MAX { u64::MAX } else { UNTYPED_MAX };
+    let counted = Counted::of_form(&fields)?;
+    let changed_max = if counted.count > UNTYPED_MAX { u64::MAX } else { UNTYPED_MAX };
     let bound = RunBound { changed_max, time: RUN_TIME };
     let partitions = &console.observer.partitions;
-    let outcome = act_on_many(partitions, &console.new_deliveries, action, &selection, bound).await;
-    let outcome = outcome.map_err(Problem::from)?;
-    let target = if let [id] = &selection.ids[..] { id.to_string() } else { String::new() };
-    let is_exact = fields.raw("is_cut").is_empty();
-    let message = report(action, outcome, is_exact.then_some(count));
-    Ok(Done { message, action: format!("{action}Delivery"), target, count: outcome.done, ..Done::default() })
+    let (outcome, failed) = act_on_many(partitions, &console.new_deliveries, action, &selection, bound).await;
+    let failed = failed.map(Problem::from);
+    let message = report(action, outcome, &counted, failed.as_ref().map(Problem::detail));
+    // What was done before the failure must be told and recorded.
+    if let Some(problem) = failed.filter(|_| outcome.done == 0) {
+        return Err(problem.into());
+    }
+    let DeliverySelection { ids, filter } = selection;
+    let target = match &ids[..] {
+        [id] => id.to_string(),
+        [] => {
+            let destination = filter.destination.map(|destination| destination.to_string());
+            destination.into_iter().chain(filter.state.map(|state| state.to_string())).collect::<Vec<_>>().join(" ")
+        }
+        _ => String::new(),
+    };
+    Ok(Done { message, action: format!("{action}Delivery"), subject: filter.subject, target, count: outcome.done })
 }
 
-/// What became of them, if the preview counted `counted`.
+/// What became of them, if the preview counted `counted`, and what ended it early.
 fn report(
     action: DeliveryAction,
     RunOutcome { done, leased, others, is_cut }: RunOutcome,
-    counted: Option<u64>,
+    counted: &Counted,
+    failed: Option<&str>,
 ) -> String {
     let deliveries = |number| pluralize(number, "delivery", "deliveries");
     let mut report = format!("{} {}.", deliveries(done), action.done());
     if leased > 0 {
         report += &format!(" {} skipped: being attempted.", deliveries(leased));
     }
-    // Some changed before the run saw them.
-    let others = counted.map_or(others, |counted| others.max(counted.saturating_sub(done + leased)));
-    if is_cut {
+    // Some changed before the run saw them. The preview told of others that it does not apply to.
+    let changed = match counted.is_cut {
+        true => others.saturating_sub(counted.others),
+        false => counted.count.saturating_add(counted.leased).saturating_sub(done + leased),
+    };
+    if let Some(failed) = failed {
+        report += &format!(" Then it failed: {failed}. Do it again for the rest.");
+    } else if is_cut {
         report += " There are more: do it again.";
-    } else if others > 0 {
-        report += &format!(" {} changed meanwhile and stay.", deliveries(others));
+    } else if changed > 0 {
+        report += &format!(" {} changed meanwhile and stay.", deliveries(changed));
     }
     report
 }
@@ -243,13 +304,22 @@ mod tests {
     /// An operator must learn of each delivery that was counted and not changed.
     #[test]
     fn the_report_accounts_for_every_delivery() {
-        let told = |outcome, counted| report(DeliveryAction::Replay, outcome, counted);
+        let told = |outcome, counted: Counted| report(DeliveryAction::Replay, outcome, &counted, None);
+        let exact = |count, leased| Counted { count, leased, ..Counted::default() };
         let outcome = RunOutcome { done: 2880, leased: 12, others: 1, is_cut: false };
         let skipped = "2,880 deliveries replayed. 12 deliveries skipped: being attempted.";
-        assert_eq!(told(outcome, Some(2900)), format!("{skipped} 8 deliveries changed meanwhile and stay."));
-        assert_eq!(told(outcome, None), format!("{skipped} 1 delivery changed meanwhile and stay."));
-        assert_eq!(told(RunOutcome { done: 1, ..RunOutcome::default() }, Some(1)), "1 delivery replayed.");
+        assert_eq!(told(outcome, exact(2900, 0)), format!("{skipped} 8 deliveries changed meanwhile and stay."));
+        // The preview had excluded the attempted ones.
+        assert_eq!(told(outcome, exact(2880, 12)), skipped);
+        let cut = Counted { is_cut: true, ..Counted::default() };
+        assert_eq!(told(outcome, cut), format!("{skipped} 1 delivery changed meanwhile and stay."));
+        assert_eq!(told(RunOutcome { done: 1, ..RunOutcome::default() }, exact(1, 0)), "1 delivery replayed.");
+        // It was told before that one is in another state.
+        let of_two = Counted { others: 1, ..exact(1, 0) };
+        assert_eq!(told(RunOutcome { done: 1, others: 1, ..RunOutcome::default() }, of_two), "1 delivery replayed.");
         let cut = RunOutcome { done: 100, is_cut: true, ..RunOutcome::default() };
-        assert_eq!(told(cut, Some(120)), "100 deliveries replayed. There are more: do it again.");
+        assert_eq!(told(cut, exact(120, 0)), "100 deliveries replayed. There are more: do it again.");
+        let failed = report(DeliveryAction::Replay, RunOutcome { is_cut: false, ..cut }, &exact(120, 0), Some("no"));
+        assert_eq!(failed, "100 deliveries replayed. Then it failed: no. Do it again for the rest.");
     }
 }

@@ -31,8 +31,9 @@ fn next_of(fields: &Fields) -> String {
 
 /// `POST /contacts`
 pub(super) async fn add(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
-    let next = next_of(&form.fields);
-    form.once(console, next, add_contact).await
+    let (next, fields) = (next_of(&form.fields), form.fields.clone());
+    let shown = [&["channel", "address"], &OPTIONS[..]].concat();
+    form.once(console, next, add_contact).await.map_err(|error| error.with_form("contacts", fields.partition(&shown)))
 }
 
 async fn add_contact(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> Result<Done, ConsoleError> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use minijinja::context;
+use tokio::time::timeout;
 
 use super::error::ConsoleError;
 use super::fields::ParsedQuery;
@@ -17,6 +18,7 @@ use crate::api::path::parameter;
 use crate::api::problem::{ERASE_TIMEOUT, Problem, within};
 use crate::erasure::{self, branch};
 use crate::types::Subject;
+use crate::types::text::printable;
 
 /// `GET /erase`: what would be removed.
 pub(super) async fn show(
@@ -30,7 +32,7 @@ pub(super) async fn show(
 /// `POST /erase`
 pub(super) async fn erase(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
     let id = form.fields.raw("subject");
-    if form.fields.raw("typed") != id {
+    if ![id.to_owned(), printable(id)].contains(&form.fields.raw("typed").to_owned()) {
         let detail = "the typed id is another one: nothing was erased";
         return Err(
             ConsoleError::from(Problem::bad_request(detail)).with_way_to(&href_to("erase", &[("id", Some(id))]))
@@ -40,13 +42,24 @@ pub(super) async fn erase(State(console): WithConsole, form: SentForm) -> Result
 }
 
 async fn erase_subject(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> Result<Done, ConsoleError> {
-    let (subject, partitions) = (fields.subject()?, &console.observer.partitions);
-    let erased = async {
-        let below = branch::below(partitions, &subject).await?;
-        erasure::erase_branch(partitions, &console.observer.plans, console.event_age_max, &subject, &below).await
+    let subject = fields.subject()?;
+    let below = within(ERASE_TIMEOUT, branch::below(&console.observer.partitions, &subject)).await?;
+    // It goes on after the answer: to look through a long log of alerts may take longer.
+    let erasing = tokio::spawn(async move {
+        let (partitions, plans) = (&console.observer.partitions, &console.observer.plans);
+        erasure::erase_branch(partitions, plans, console.event_age_max, &subject, &below).await.map_err(Problem::from)
+    });
+    let erased = async { erasing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) };
+    let (message, count) = match timeout(ERASE_TIMEOUT, erased).await {
+        Ok(Ok(erased)) => {
+            (format!("Everything that was stored of it is removed: {}.", erased.removed), erased.subjects)
+        }
+        Ok(Err(problem)) => {
+            let detail = problem.detail();
+            (format!("A part may be removed, then it failed: {detail}. Erase it again for the rest."), 1)
+        }
+        Err(_) => ("To remove it takes longer, and goes on.".to_owned(), 1),
     };
-    let erased = within(ERASE_TIMEOUT, erased).await?;
-    let message = format!("Everything that was stored of it is removed: {}.", erased.removed);
     // The log must not name a subject that is erased.
-    Ok(Done { message, action: "eraseSubject".to_owned(), count: erased.subjects, ..Done::default() })
+    Ok(Done { message, action: "eraseSubject".to_owned(), count, ..Done::default() })
 }

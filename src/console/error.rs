@@ -4,8 +4,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use minijinja::context;
 use redis::RedisError;
+use serde::Serialize;
 
-use super::render::rendered_html;
+use super::href::up_from;
+use super::render::{rendered_html, shown};
 use super::session::Visitor;
 use crate::api::problem::Problem;
 
@@ -13,14 +15,25 @@ use crate::api::problem::Problem;
 #[derive(Debug)]
 pub enum ConsoleError {
     /// A page says what is wrong, and where to go on.
-    Told { status: StatusCode, detail: String, way_on: String },
+    Told { status: StatusCode, detail: String, way_on: String, refused: Option<Box<RefusedForm>>, up: String },
     /// A page that was rendered already.
     Rendered(Box<Response>),
 }
 
+/// Names and values.
+pub(super) type SentFields = Vec<(String, String)>;
+
+/// A form that was refused.
+#[derive(Debug, Serialize)]
+pub struct RefusedForm {
+    action: &'static str,
+    shown: SentFields,
+    hidden: SentFields,
+}
+
 impl ConsoleError {
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self::Told { status, detail: detail.into(), way_on: String::new() }
+        Self::Told { status, detail: detail.into(), way_on: String::new(), refused: None, up: String::new() }
     }
 
     pub fn not_found(detail: impl Into<String>) -> Self {
@@ -31,9 +44,29 @@ impl ConsoleError {
     #[must_use]
     pub fn with_way_to(self, page: &str) -> Self {
         match self {
-            Self::Told { status, detail, .. } => Self::Told { status, detail, way_on: page.to_owned() },
+            Self::Told { status, detail, refused, up, .. } => {
+                Self::Told { status, detail, way_on: page.to_owned(), refused, up }
+            }
             Self::Rendered(_) => self,
         }
+    }
+
+    /// The same with the form, so that it can be corrected: the fields that are shown, and the hidden ones, as sent.
+    #[must_use]
+    pub fn with_form(mut self, action: &'static str, (shown, hidden): (SentFields, SentFields)) -> Self {
+        if let Self::Told { refused, .. } = &mut self {
+            *refused = Some(Box::new(RefusedForm { action, shown, hidden }));
+        }
+        self
+    }
+
+    /// The same with links for a page at this path.
+    #[must_use]
+    pub fn at(mut self, path: &str) -> Self {
+        if let Self::Told { up, .. } = &mut self {
+            *up = up_from(path);
+        }
+        self
     }
 }
 
@@ -52,9 +85,9 @@ impl From<RedisError> for ConsoleError {
 impl IntoResponse for ConsoleError {
     fn into_response(self) -> Response {
         match self {
-            Self::Told { status, detail, way_on } => {
+            Self::Told { status, detail, way_on, refused, up } => {
                 let title = status.canonical_reason().unwrap_or("Error");
-                let content = context! { title, detail, way_on };
+                let content = context! { title, detail, way_on, refused => shown(&refused), up };
                 (status, rendered_html("error.html", &Visitor::Unknown, content)).into_response()
             }
             Self::Rendered(response) => *response,

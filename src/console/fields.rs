@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use url::form_urlencoded;
 
-use super::error::ConsoleError;
+use super::error::{ConsoleError, SentFields};
 use crate::api::path::{self, parameter};
 use crate::api::problem::Problem;
 use crate::types::Subject;
@@ -21,6 +21,11 @@ impl Fields {
     /// Reads the fields of a query, or of the body of a form.
     pub(super) fn parse(encoded: &[u8]) -> Self {
         Self(form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    /// The fields of these names, and the others.
+    pub(super) fn partition(self, names: &[&str]) -> (SentFields, SentFields) {
+        self.0.into_iter().partition(|(name, _)| names.contains(&name.as_str()))
     }
 
     /// Every value of a name.

@@ -17,3 +17,8 @@ pub fn href_to(page: &str, parameters: &[(&str, Option<&str>)]) -> String {
     }
     format!("{page}?{}", query.finish())
 }
+
+/// The way from a path to the folder of the pages: empty, or `../` for each slash after the first.
+pub fn up_from(path: &str) -> String {
+    "../".repeat(path.matches('/').count().saturating_sub(1))
+}

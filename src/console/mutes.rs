@@ -13,7 +13,8 @@ use crate::actions::contacts::{self, ContactSelector};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::redis_client::Partition;
 use crate::subjects::mutes::set_mute;
-use crate::types::{ContactId, Metric, Mute, MuteEnd};
+use crate::subjects::{StoredLevels, SubjectMutes};
+use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, UnixMs};
 
 /// `POST /mute`: from the page of a subject, or from the list of mutes.
 pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
@@ -21,7 +22,8 @@ pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Resul
         "mutes" => "mutes".to_owned(),
         _ => href_to("subject", &[("id", Some(form.fields.raw("subject")))]),
     };
-    form.once(console, next, change_mute).await
+    let (fields, shown) = (form.fields.clone(), ["metric", "for", "until", "reason"]);
+    form.once(console, next, change_mute).await.map_err(|error| error.with_form("mute", fields.partition(&shown)))
 }
 
 async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> Result<Done, ConsoleError> {
@@ -31,14 +33,22 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
     let partition = console.observer.partitions.partition_of(&subject);
     let Partition { client, keys } = partition;
     let mute = match fields.raw("do") {
-        "mute" => {
+        wanted @ ("mute" | "extend") => {
             let end = MuteEnd::new(fields.parsed("until")?, fields.text("for")).map_err(Problem::bad_request)?;
             let now = within(CALL_TIMEOUT, client.server_time()).await?;
             let mute = Mute::new(end, fields.text("reason").map(str::to_owned), now);
-            Some(mute.map_err(|error| Problem::bad_request(error.to_string()))?)
+            let mute = mute.map_err(|error| Problem::bad_request(error.to_string()))?;
+            if wanted == "extend"
+                && let Some(stored) = stored_mute(&console, &subject, metric.as_ref(), contact.as_ref(), now).await?
+                && end_of(&mute) < end_of(&stored)
+            {
+                let detail = format!("for: it is {stored}, which is longer: name a later end, or end the mute first");
+                return Err(Problem::bad_request(detail).into());
+            }
+            Some(mute)
         }
         "end" => None,
-        _ => return Err(Problem::bad_request("do: must be mute or end").into()),
+        _ => return Err(Problem::bad_request("do: must be mute, extend or end").into()),
     };
     let (action, what, target) = match &contact {
         Some(id) => {
@@ -58,4 +68,30 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
         None => format!("{what} is not muted any more."),
     };
     Ok(Done { message, action: action.to_owned(), subject: Some(subject), target, count: 1 })
+}
+
+/// When a mute ends. One without an end is the longest.
+fn end_of(mute: &Mute) -> UnixMs {
+    mute.until.unwrap_or(UnixMs(i64::MAX))
+}
+
+/// The active mute of a contact, or of the subject or its metric.
+async fn stored_mute(
+    console: &ConsoleState,
+    subject: &Subject,
+    metric: Option<&Metric>,
+    contact: Option<&ContactId>,
+    now: UnixMs,
+) -> Result<Option<Mute>, Problem> {
+    let Partition { client, keys } = console.observer.partitions.partition_of(subject);
+    let stored = within(CALL_TIMEOUT, StoredLevels::read(client, keys, subject)).await?;
+    if let Some(id) = contact {
+        let contacts = console.observer.contacts.read_contacts(&stored).readable;
+        return Ok(contacts
+            .iter()
+            .find(|contact| contact.id == *id)
+            .and_then(|contact| contact.muted_at(now).cloned()));
+    }
+    let (mutes, _) = SubjectMutes::read(stored.fields().iter().map(|(name, value)| (name, value)), now);
+    Ok(metric.map_or(mutes.subject.as_ref(), |metric| mutes.metrics.get(metric)).cloned())
 }

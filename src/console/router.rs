@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 
@@ -43,7 +44,10 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
         .route(LOGIN, get(login::form).post(login::log_in))
         .route("/logout", post(login::log_out))
         .route(&format!("{}{{name}}", assets::FOLDER), get(assets::asset))
-        .fallback(async || ConsoleError::not_found("there is no such page"))
+        .fallback(async |uri: Uri| ConsoleError::not_found("there is no such page").at(uri.path()))
+        .method_not_allowed_fallback(async || {
+            ConsoleError::new(StatusCode::METHOD_NOT_ALLOWED, "this address only takes forms: open a page")
+        })
         .layer(from_fn_with_state(Arc::clone(&console), guard))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(console);

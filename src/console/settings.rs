@@ -93,6 +93,8 @@ struct Around {
     fault: Option<String>,
     /// What somebody else has saved meanwhile.
     stored: Option<SettingsText>,
+    /// The id that was sent for a new subject.
+    new_id: String,
 }
 
 fn rendered_form(
@@ -108,10 +110,10 @@ fn rendered_form(
     if !text[PLAN].is_empty() && !plans.contains(&text[PLAN]) {
         plans.push(text[PLAN].clone());
     }
-    let Around { fault, stored } = around;
+    let Around { fault, stored, new_id } = around;
     let title = if id.is_empty() { "New subject".to_owned() } else { format!("Settings of {id}") };
     let differences = stored.as_ref().map(|stored| differences(stored, text));
-    let content: Value = context! { title, id, version, text_of => shown(text), plans, fault, differences };
+    let content: Value = context! { title, id, new_id, version, text_of => shown(text), plans, fault, differences };
     rendered_html("settings.html", visitor, content)
 }
 
@@ -142,37 +144,44 @@ async fn stored_fields(console: &ConsoleState, subject: &Subject) -> Result<Vec<
 /// `POST /settings`
 pub(super) async fn save(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
     let next = href_to("subject", &[("id", Some(form.fields.raw("subject")))]);
-    form.once(console, next, replace).await
+    let (fields, visitor) = (form.fields.clone(), form.visitor.clone());
+    match form.once(Arc::clone(&console), next, replace).await {
+        Err(ConsoleError::Told { status, detail, .. }) => {
+            // The id of a new subject can be corrected too.
+            let sent = fields.raw("subject");
+            let (id, new_id) = if fields.raw("is_new").is_empty() { (sent, "") } else { ("", sent) };
+            let around = Around { fault: Some(detail), stored: None, new_id: new_id.to_owned() };
+            let page = rendered_form(&console, &visitor, id, fields.raw("version"), &sent_text(&fields), around);
+            Err(refused(status, page))
+        }
+        answer => answer,
+    }
 }
 
 async fn replace(console: Arc<ConsoleState>, SentForm { fields, visitor, .. }: SentForm) -> Result<Done, ConsoleError> {
     let (text, version) = (sent_text(&fields), fields.raw("version"));
     let plans = &console.observer.plans;
-    let checked = fields.subject().map_err(|problem| problem.detail().to_owned());
-    let checked = checked.and_then(|subject| Ok((subject, patch_of(&text, plans)?)));
-    let (subject, settings) = match checked {
-        Ok(checked) => checked,
-        Err(fault) => {
-            // The id of a new subject can be corrected too.
-            let id = if fields.raw("is_new").is_empty() { fields.raw("subject") } else { "" };
-            let around = Around { fault: Some(fault), stored: None };
-            return Err(refused(
-                StatusCode::BAD_REQUEST,
-                rendered_form(&console, &visitor, id, version, &text, around),
-            ));
-        }
-    };
+    let (subject, settings) = (fields.subject()?, patch_of(&text, plans).map_err(Problem::bad_request)?);
     let partition = console.observer.partitions.partition_of(&subject);
     let change = SubjectChange { subject: subject.clone(), settings, contacts: ContactsChange::Keep };
     let is_expected = |stored: &[SubjectField]| version_of(stored) == version;
     if within(CALL_TIMEOUT, write_if(partition, usize::MAX, &change, is_expected)).await?.is_none() {
         let stored = stored_fields(&console, &subject).await?;
-        let around = Around { fault: None, stored: Some(stored_text(&stored)) };
+        let around = Around { stored: Some(stored_text(&stored)), ..Around::default() };
         let page = rendered_form(&console, &visitor, subject.as_str(), &version_of(&stored), &text, around);
         return Err(refused(StatusCode::PRECONDITION_FAILED, page));
     }
     let of_grants = grants::warnings_of_lost_limits(partition, plans, &subject).map_err(Problem::from);
-    let warnings = limit_warnings(&change.settings.set).into_iter().chain(within(CALL_TIMEOUT, of_grants).await?);
+    // It is saved: that the grants can't be read is no failure.
+    let of_grants = within(CALL_TIMEOUT, of_grants).await.unwrap_or_else(|problem| {
+        vec![format!("whether its grants still raise a limit is not known: {}", problem.detail())]
+    });
+    // The message outlives an erasure, so it must not name the subject.
+    let of_grants = of_grants.into_iter().map(|warning| match warning.strip_prefix(subject.as_str()) {
+        Some(rest) => format!("it{rest}"),
+        None => warning,
+    });
+    let warnings = limit_warnings(&change.settings.set).into_iter().chain(of_grants);
     let warnings: String = warnings.map(|warning| format!(" Warning: {warning}.")).collect();
     let (message, action) = (format!("The settings are saved.{warnings}"), "replaceSubject".to_owned());
     Ok(Done { message, action, subject: Some(subject), count: 1, ..Done::default() })

@@ -23,10 +23,11 @@ use crate::api::path::parameter;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::subjects::StoredLevels;
 use crate::types::{Channel, Subject, Window};
+use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
 use crate::views::{
-    Cursor, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, subject, subject_list,
+    Cursor, DeliveryFilter, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, subject, subject_list,
 };
 
 /// Number of subjects that a search looks at.
@@ -91,11 +92,11 @@ pub(super) async fn show(
 ) -> Result<Response, ConsoleError> {
     let id: Subject = parameter("id", Some(&id))?.ok_or_else(|| Problem::bad_request("id: name a subject"))?;
     let explained = async { console.explainer.subject(&id).await.map_err(problem_of) };
-    let Explanation { explanation, usage, mut deliveries, .. } = within(CALL_TIMEOUT, explained).await?;
+    let Explanation { explanation, usage, .. } = within(CALL_TIMEOUT, explained).await?;
     let (settings, charts) = within(CALL_TIMEOUT, settings_and_charts(&console, &id, usage.as_ref())).await?;
-    deliveries.reverse();
-    deliveries.truncate(ROWS_MAX);
-    let deliveries: Vec<_> = deliveries.into_iter().map(|detail| detail.delivery).collect();
+    let filter = DeliveryFilter { subject: Some(id.clone()), ..DeliveryFilter::default() };
+    let listed = list_from(&console.observer.partitions, &filter, None, ROWS_MAX);
+    let (deliveries, _) = within(CALL_TIMEOUT, listed).await?;
     let content = context! { title => id.as_str(), id => id.as_str(), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }

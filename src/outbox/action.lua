@@ -60,7 +60,8 @@ end
 local function reopen(one)
   local created = string.match(one.created or '', '^%d+$') or whole(now)
   redis.call('PERSIST', one.key)
-  redis.call('HSET', one.key, 'state', 'pending', 'replayed_after', one.attempts or '0')
+  redis.call('HSET', one.key, 'state', 'pending', 'replayed_after', one.attempts or '0',
+    'replayed_at_ms', whole(now))
   redis.call('HDEL', one.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token', 'discarded_at_ms', 'sent_in', 'set_since')
   if one.group then redis.call('ZADD', KEYS[9], 0, grouped(one.group, one.id)) end
   enqueue_due(one.d, one.id, now)

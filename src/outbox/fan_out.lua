@@ -194,7 +194,7 @@ local function fan_out(request)
       opened[d.id], cancelled[d.id] = true, nil
       redis.call('PERSIST', d.key)
       redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')
-      redis.call('HSET', d.key, 'replayed_after', attempts)
+      redis.call('HSET', d.key, 'replayed_after', attempts, 'replayed_at_ms', whole(now))
       open(request, d, string.match(d.created or '', '^%d+$') or whole(now), attempts)
       count('cancelled', -1)
       reopened[#reopened + 1] = d.at

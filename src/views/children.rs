@@ -16,7 +16,7 @@ use crate::types::{Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs, Wi
 
 /// What the children of a subject used of a metric in the current period of a window.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[schemars(rename = "Children")]
+#[schemars(rename = "ChildList")]
 pub struct ChildrenView {
     pub subject: Subject,
     pub metric: Metric,

@@ -107,6 +107,8 @@ async fn only_a_token_that_may_read_opens_pages() {
     let outbox = filled().await;
     let (daemon, address, _folder) = with_tokens(&outbox).await;
     let nobody = Visitor::new(address);
+    let below = nobody.get("/subject/alice").await;
+    assert_eq!((below.status, below.header("location")), (303, "../login"));
     let (read, admin) = (Visitor::new(address).log_in(READ).await, Visitor::new(address).log_in(ADMIN).await);
     for page in PAGES {
         let answer = nobody.get(page).await;
@@ -123,6 +125,14 @@ async fn only_a_token_that_may_read_opens_pages() {
         assert_ne!(nobody.get(&page).await.status, 200, "{page}");
     }
     assert_eq!(admin.get("/nothing").await.status, 404);
+    for (page, status, way_on) in [("/subject/alice", 404, "../"), ("/contacts", 405, "")] {
+        let answer = admin.get(page).await;
+        judge(page, &answer);
+        assert_eq!(answer.status, status, "{page}");
+        for link in [format!("href=\"{way_on}./\""), format!("href=\"{way_on}assets/")] {
+            assert!(decoded(&answer.text).contains(&link), "{page} has no {link}: {}", answer.text);
+        }
+    }
     let form = nobody.get("/login").await;
     judge("/login", &form);
     let same = [("sec-fetch-site", "same-origin")];

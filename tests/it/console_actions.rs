@@ -71,6 +71,14 @@ async fn two_editors_of_one_subject_see_both_versions() {
     assert_eq!(field(&outbox, hostile, "limit:requests").await.as_deref(), Some("7"));
     assert_eq!(field(&outbox, hostile, "timezone").await.as_deref(), Some("Asia/Tokyo"));
 
+    let new = admin.form("/settings", "settings", &[]).await;
+    let wrong = admin.post(&new, &[("subject", "new one"), ("timezone", "Mars")]).await;
+    assert!(wrong.status == 400 && wrong.text.contains("value=\"new one\""), "{}", wrong.text);
+    // It is saved, whatever becomes of the warnings.
+    let grants = outbox.keys.grants(&subject("eve"));
+    let () = outbox.run("SET", &[grants.as_str(), "x"]).await;
+    let said = admin.does(&new, &[("subject", "eve"), ("locale", "vi")]).await;
+    assert!(said.starts_with("The settings are saved. Warning: whether its grants still raise a limit is"), "{said}");
     // What is wrong is said beside what was typed.
     let form = admin.form("/settings?id=alice", "settings", &[("subject", "alice")]).await;
     for (name, wrong, said) in [
@@ -89,7 +97,7 @@ async fn two_editors_of_one_subject_see_both_versions() {
     assert_eq!(field(&outbox, "alice", "thresholds").await.as_deref(), Some("50,100"));
     assert!(field(&outbox, "alice", "contacts").await.is_some(), "contacts stay");
     let log = logged(&admin).await;
-    assert_eq!((log.len(), log[0].as_str()), (3, "ops replaceSubject alice - 1"));
+    assert_eq!((log.len(), log[0].as_str()), (4, "ops replaceSubject alice - 1"));
     daemon.drain().await;
 }
 
@@ -139,6 +147,8 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
         let answer = admin.post(&add, &fields).await;
         assert!(answer.status == 400 && answer.text.contains(wrong), "{wrong}: {}", answer.text);
         judge("/contacts", &answer);
+        let again = forms(&answer.text).into_iter().find(|form| form.action == "contacts").expect("what was sent");
+        assert_eq!(again.body(&[]).len(), add.body(&fields).len(), "all of it");
         assert!(answer.text.contains("<a href=\"subject?id=alice\">Back to the page</a>"), "{}", answer.text);
     }
     let of_contact = admin.form(page, "contact", &[("contact", &id)]).await;
@@ -148,7 +158,11 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     let said = admin.does(&mute, &[("do", "mute"), ("for", "2h"), ("reason", "new office")]).await;
     assert!(said.starts_with(&format!("Contact {id} is muted until ")) && said.ends_with(": new office."), "{said}");
     let mute = admin.form("/mutes", "mute", &[("contact", &id), ("reason", "new office")]).await;
-    assert!(admin.does(&mute, &[("do", "mute"), ("for", "3d")]).await.ends_with(": new office."));
+    let shorter = admin.post(&mute, &[("do", "extend"), ("for", "1h")]).await;
+    assert!(shorter.status == 400 && shorter.text.contains("which is longer"), "{}", shorter.text);
+    judge("/mute", &shorter);
+    let again = forms(&shorter.text).into_iter().find(|form| form.action == "mute").expect("what was sent");
+    assert!(admin.does(&again, &[("for", "3d")]).await.ends_with(": new office."));
     let wrong = admin.post(&mute, &[("do", "mute"), ("for", "soon")]).await;
     assert!(wrong.status == 400 && wrong.text.contains("for: must be a number and a unit"), "{}", wrong.text);
     assert_eq!(admin.does(&mute, &[("do", "end")]).await, format!("Contact {id} is not muted any more."));
@@ -204,6 +218,17 @@ async fn an_erasure_needs_the_typed_id() {
         (field(&outbox, "alice", "contacts").await, logged(&admin).await),
         (None, vec!["ops eraseSubject - - 1".to_owned()])
     );
+    // Nobody can type what the page can't show.
+    outbox.set_contacts(&subject("a\u{200b}b"), "[]").await;
+    let form = admin.form("/erase?id=a%E2%80%8Bb", "erase", &[]).await;
+    let said = admin.does(&form, &[("typed", "a\\u{200b}b")]).await;
+    assert!(said.starts_with("Everything that was stored of it is removed"), "{said}");
+    // A part is removed when it fails: here, before the log.
+    outbox.set_contacts(&subject("bob"), "[]").await;
+    let () = outbox.run("SET", &[outbox.keys.actions().as_str(), "x"]).await;
+    let form = admin.form("/erase?id=bob", "erase", &[]).await;
+    let said = admin.does(&form, &[("typed", "bob")]).await;
+    assert!(said.starts_with("A part may be removed, then it failed: "), "{said}");
     daemon.drain().await;
 }
 

@@ -67,6 +67,9 @@ pub struct DeliveryView {
     pub created_at: Rfc3339,
     /// When it ended; null while it is pending.
     pub ended_at: Option<Rfc3339>,
+    /// When it was last made pending again.
+    #[serde(skip)]
+    pub replayed_at: Option<Rfc3339>,
     /// Whether an attempt is running. JSON has the end of its lease as `next_due`.
     #[serde(skip)]
     pub is_leased: bool,
@@ -77,6 +80,14 @@ pub struct DeliveryView {
     /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discarded_at: Option<Rfc3339>,
+}
+
+impl DeliveryView {
+    /// When it ended; for a pending one, when it was made or last replayed.
+    fn changed_at(&self) -> UnixMs {
+        let begun = self.created_at.0.max(self.replayed_at.map_or(UnixMs(0), |replayed| replayed.0));
+        self.ended_at.map_or(begun, |ended| ended.0)
+    }
 }
 
 /// A delivery with its alert, its contact and its attempts. Shows what the other side said: for the operator alone.
@@ -218,7 +229,7 @@ pub struct DeliveryFilter {
     pub error: Option<String>,
     /// Only those whose last error is this cause of death, see [`DeadCauseView`].
     pub cause: Option<String>,
-    /// Only those that ended at this time or earlier, or were made then, if they have not ended.
+    /// Only those that ended at this time or earlier, or were made or replayed then, if they have not ended.
     pub until: Option<UnixMs>,
     /// Only those that carry an alert whose id begins so.
     pub alert: Option<IdPrefix<AlertId>>,
@@ -235,7 +246,7 @@ impl DeliveryFilter {
             && self.destination.as_ref().is_none_or(|destination| *destination == view.destination)
             && self.error.as_ref().is_none_or(|error| view.last_error.as_ref().is_some_and(|last| last.contains(error)))
             && self.cause.as_ref().is_none_or(|cause| *cause == cause_of(view.last_error.as_deref()))
-            && self.until.is_none_or(|until| view.ended_at.unwrap_or(view.created_at).0 <= until)
+            && self.until.is_none_or(|until| view.changed_at() <= until)
             && self
                 .alert
                 .as_ref()

@@ -320,7 +320,7 @@ impl Explainer {
         let Partition { client, keys } = partition;
         let stored = StoredLevels::read(client, keys, subject).await?;
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
-        let deliveries = deliveries::list_all(partition, &filter, usize::MAX).await?;
+        let deliveries = deliveries::list_all(partition, &filter, subject::DELIVERIES_MAX).await?;
         let mut is_known = !stored.fields().is_empty() || !deliveries.is_empty();
         if !is_known {
             let periods = alerts::kept_periods(client.server_time().await?);

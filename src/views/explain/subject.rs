@@ -13,13 +13,16 @@ use crate::types::{Alert, AlertId, Channel, ContactFilter, DeliveryState, LimitU
 use crate::views::usage::{MetricUsageView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
+/// Number of the newest deliveries of a subject that are read for the summaries of its alerts.
+pub(super) const DELIVERIES_MAX: usize = 500;
+
 pub(super) struct SubjectFacts<'a> {
     pub(super) usage: &'a UsageView,
     /// The usage of the levels above it, the nearest first, with the share of their limits at which checks refuse.
     pub(super) above: &'a [(UsageView, RefuseAt)],
     /// Whether it has stored data.
     pub(super) is_known: bool,
-    /// Its stored deliveries.
+    /// The newest of its stored deliveries, at most [`DELIVERIES_MAX`].
     pub(super) deliveries: &'a [DeliveryView],
     /// Whether its limits are known. If they can't be read, the daemon may use the last good ones.
     pub(super) has_known_limits: bool,
@@ -223,6 +226,9 @@ fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
         })
         .collect();
     match said.is_empty() {
+        true if deliveries.len() >= DELIVERIES_MAX => {
+            format!("None of the newest {DELIVERIES_MAX} deliveries is of it; `quotabell explain {alert}` says more.")
+        }
         true => format!("No delivery of it is there; `quotabell explain {alert}` says why."),
         false => format!("Its deliveries: {}; `quotabell explain {alert}` says more.", said.join(", ")),
     }
