@@ -23,7 +23,7 @@ use crate::types::{
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "type",
     "alert_id",
     "subject",
