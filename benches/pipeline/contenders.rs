@@ -273,6 +273,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
         plans,
         cache_entries: config.subjects.cache_entries,
         changes,
+        judged: Default::default(),
         new_alerts: Arc::default(),
         status: CountingStatus::default(),
     });

@@ -106,6 +106,8 @@ ROWS = {
              "count(count by (fingerprint) (quotabell_plans_info == 1))", bad=2),
         graph("Alerts raised", "By threshold and window.", "short",
               (increase("quotabell_alerts_raised_total", "threshold, window"), "{{threshold}} of the {{window}}")),
+        graph("Alerts ended", "By reason.", "short",
+              (increase("quotabell_alerts_ended_total", "reason"), "{{reason}}")),
         graph("Deliveries made", "By channel. none: no contact is known.", "short",
               (increase("quotabell_deliveries_made_total", "channel"), "{{channel}}")),
         graph("Contacts", "Contacts that were disabled, and configured ones that should be changed.", "short",

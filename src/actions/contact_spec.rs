@@ -90,7 +90,7 @@ fn unconfirmable(format: &MessageFormat) -> String {
 pub struct ContactColumns(BTreeMap<String, Vec<Option<String>>>);
 
 /// What an address may have beside it. The first three only if its channel has them.
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 12] = [
     "secret",
     "format",
     "headers",
@@ -102,6 +102,7 @@ const OPTIONS: [&str; 11] = [
     "digest",
     "digest_all",
     "subtree",
+    "resolved",
 ];
 
 impl ContactColumns {
@@ -155,7 +156,7 @@ impl ContactColumns {
                 ));
             };
             let [secret, format, headers, rest @ ..] = options.map(|(_, cell)| cell);
-            let [thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree] = rest;
+            let [thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved] = rest;
             let format =
                 format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string())).transpose()?;
             let headers = headers.map(|text| headers_of(&text).map_err(|why| format!("{name} headers {why}")));
@@ -168,6 +169,7 @@ impl ContactColumns {
                 digest: digest.as_deref(),
                 digest_all: digest_all.as_deref(),
                 subtree: subtree.as_deref(),
+                resolved: resolved.as_deref(),
             });
             let filter = filter.map_err(|error| format!("{name} {nth}: {error}"))?;
             let named = NamedContact { channel, address, secret, format, headers: headers.transpose()?, filter };

@@ -36,12 +36,15 @@ pub(super) struct ContactFilterBody {
     /// Whether it also gets the alerts of all levels below the subject; left out for no.
     #[serde(default)]
     pub(super) subtree: bool,
+    /// Whether it hears that all its alerts of a quota have ended; left out or null for no, but for yes of a
+    /// `pagerduty` contact, whose incidents are resolved.
+    pub(super) resolved: Option<bool>,
 }
 
 impl ContactFilterBody {
     /// The change that replaces the whole filter.
     pub(super) fn into_change(self) -> Result<FilterChange, Problem> {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } = self;
         let filter = ContactFilter::new(thresholds, metrics, windows);
         let filter = filter.map_err(|error| Problem::bad_request(error.to_string()))?;
         Ok(FilterChange {
@@ -53,6 +56,7 @@ impl ContactFilterBody {
             digest: Some(digest),
             digest_all: Some(digest_all),
             subtree: Some(subtree),
+            resolved: Some(resolved),
         })
     }
 }

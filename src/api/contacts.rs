@@ -83,6 +83,8 @@ pub(super) struct NewContactBody {
     /// Whether it also gets the alerts of all levels below the subject.
     #[serde(default)]
     subtree: bool,
+    /// Whether it hears that all its alerts of a quota have ended; left out or null for no.
+    resolved: Option<bool>,
 }
 
 /// A contact that is added: [`NewContactBody`]. Each channel uses the fields that are its own.
@@ -309,8 +311,9 @@ impl NewContactBody {
     /// The contact, if its form is legal.
     fn into_spec(self) -> Result<ContactSpec, Problem> {
         let Self { channel, address, url, secret, format, headers, .. } = self;
-        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, .. } = self;
-        let filter = ContactFilterBody { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree };
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved, .. } = self;
+        let filter =
+            ContactFilterBody { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved };
         let filter = filter.into_change()?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");

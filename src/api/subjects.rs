@@ -258,8 +258,8 @@ pub(super) async fn alerts(
     let partition = api.reads.partitions.partition_of(&subject);
     let filter = AlertFilter { subject: Some(subject), since: None };
     let read = async {
-        let periods = alerts::kept_periods(partition.client.server_time().await?);
-        alerts::of_periods(partition, &periods, &filter).await
+        let now = partition.client.server_time().await?;
+        alerts::of_periods(partition, &alerts::kept_periods(now), &filter, now).await
     };
     let kept = within(CALL_TIMEOUT, read).await?;
     let (alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);

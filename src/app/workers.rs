@@ -11,11 +11,12 @@ use super::parts::Parts;
 use super::tasks::Tasks;
 use crate::channels::Caps;
 use crate::contacts::resolver::ContactResolver;
-use crate::evaluation::{HourlyLoop, StoredNoticeJudge};
+use crate::evaluation::{EndsLoop, HourlyLoop, StoredNoticeJudge};
 use crate::events::worker::EventWorkerParts;
 use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
+use crate::ledger::ends_feed::EndsFeed;
 use crate::outbox::alert_log;
 use crate::outbox::{
     ChannelNotifier, ConsentRequests, ContactChangeListener, DigestLoop, DispatcherConfig, FanOutLoop, LEASE_MARGIN,
@@ -44,8 +45,10 @@ impl Workers<'_> {
         let partitions: Vec<&Partition> = parts.partitions.iter().collect();
         let feeds: Vec<ChangeFeed> = partitions.iter().map(|_| ChangeFeed::default()).collect();
         feeds.iter().cloned().for_each(|holder| parts.reloader.add_feed(holder));
+        let ends_feeds: Vec<ChangeFeed> = partitions.iter().map(|_| ChangeFeed::default()).collect();
+        ends_feeds.iter().cloned().for_each(|holder| parts.reloader.add_feed(holder));
         let waker_changes = ChangeFeed::default();
-        let mut readers = feeds.clone();
+        let mut readers = [feeds.clone(), ends_feeds.clone()].concat();
         readers.extend([waker_changes.clone(), parts.check_changes.clone()]);
         let changes = ChangeListener::new(parts.endpoint.clone(), &parts.partitions.first().keys, readers);
         tasks.spawn("watch", changes.run(stop.clone()));
@@ -74,10 +77,11 @@ impl Workers<'_> {
             slots: Slots::new(&parts.config.delivery),
         };
         let waker_contacts = Arc::clone(&outbox.contacts);
-        for (partition, changes) in partitions.into_iter().zip(feeds) {
+        for ((partition, changes), judged) in partitions.into_iter().zip(feeds).zip(ends_feeds) {
+            let judged = EndsFeed::new(judged);
             let new_alerts = Arc::new(Notify::new());
             let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
-            self.spawn_counting(tasks, &partition.keys, lease, changes, &new_alerts)?;
+            self.spawn_counting(tasks, &partition.keys, lease, (changes, judged.clone()), &new_alerts)?;
             let partition_of_pass = Partition {
                 // A separate client, so that a pass delays nothing else.
                 client: Arc::new(parts.endpoint.client(partition.keys.stream())?),
@@ -85,6 +89,16 @@ impl Workers<'_> {
             };
             let (plans, daemon) = (parts.plans.clone(), name.as_str().to_owned());
             let new_notices = Arc::clone(&new_alerts);
+            let ends = EndsLoop {
+                partition: partition_of_pass.clone(),
+                plans: plans.clone(),
+                contacts: Arc::clone(&outbox.contacts),
+                daemon: daemon.clone(),
+                feed: judged,
+                late_max: parts.config.stream.late_max,
+                new_notices: Arc::clone(&new_notices),
+            };
+            tasks.spawn("ends", ends.run(stop.clone()));
             let passes = HourlyLoop { partition: partition_of_pass, plans, daemon, new_notices };
             tasks.spawn("hourly", passes.run(stop.clone()));
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
@@ -115,7 +129,7 @@ impl Workers<'_> {
         tasks: &mut Tasks,
         keys: &Keys,
         lease: PartitionLease,
-        changes: ChangeFeed,
+        (changes, judged): (ChangeFeed, EndsFeed),
         new_alerts: &Arc<Notify>,
     ) -> anyhow::Result<()> {
         let Parts { config, plans, endpoint, .. } = self.parts;
@@ -133,6 +147,7 @@ impl Workers<'_> {
             // One daemon may have to read all partitions.
             cache_entries: config.subjects.cache_entries.div_ceil(partitions),
             changes,
+            judged,
             new_alerts: Arc::clone(new_alerts),
             status: self.parts.counting.clone(),
         });

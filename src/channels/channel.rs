@@ -7,8 +7,8 @@ use super::labels::Labels;
 use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
-    Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Locale, Outcome, OutcomeClass, Secret,
-    Subject, TraceParent, UnixMs, UsageNotice,
+    Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Locale, Outcome, OutcomeClass,
+    ResolvedNotice, Secret, Subject, TraceParent, UnixMs, UsageNotice,
 };
 
 /// A boxed future, so that channels of different types have the same signature.
@@ -173,6 +173,8 @@ pub enum Content<'a> {
     GrantExpires(&'a GrantNotice, AlertPurpose),
     /// A limit will be reached, or usage is far above the usual, and why it is sent.
     Usage(&'a UsageNotice, AlertPurpose),
+    /// Alerts have ended, and why it is sent.
+    Resolved(&'a ResolvedNotice, AlertPurpose),
     /// The question whether alerts are wanted.
     Verification(ConsentQuestion<'a>),
     /// Another contact of the subject is disabled.
@@ -234,6 +236,7 @@ impl Content<'_> {
             Self::Alert(alert, _) => Some(&alert.subject),
             Self::GrantExpires(notice, _) => Some(&notice.subject),
             Self::Usage(notice, _) => Some(&notice.subject),
+            Self::Resolved(notice, _) => Some(&notice.subject),
             _ => None,
         }
     }
@@ -241,7 +244,10 @@ impl Content<'_> {
     /// Why an alert or a notice about a quota is sent.
     pub const fn purpose(&self) -> Option<AlertPurpose> {
         match self {
-            Self::Alert(_, purpose) | Self::GrantExpires(_, purpose) | Self::Usage(_, purpose) => Some(*purpose),
+            Self::Alert(_, purpose)
+            | Self::GrantExpires(_, purpose)
+            | Self::Usage(_, purpose)
+            | Self::Resolved(_, purpose) => Some(*purpose),
             _ => None,
         }
     }
@@ -252,6 +258,7 @@ impl Content<'_> {
             Self::Alert(alert, _) => alert.id.as_str(),
             Self::GrantExpires(notice, _) => &notice.id,
             Self::Usage(notice, _) => &notice.id,
+            Self::Resolved(notice, _) => &notice.id,
             Self::Verification(question) => question.id,
             Self::ContactDisabled(notice) => &notice.id,
             Self::Digest(digest) => &digest.id,

@@ -18,6 +18,7 @@ pub mod invalid_contact;
 mod labels;
 mod notice_text;
 pub mod registry;
+mod resolved_text;
 pub mod resolver;
 pub mod sample;
 mod server_stream;

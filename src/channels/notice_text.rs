@@ -1,5 +1,5 @@
-//! The texts of notices: units that expire, usage that no threshold reports, a disabled contact, and the operator's
-//! daily digest. Pure.
+//! The texts of notices: units that expire, usage that no threshold reports, the end of alerts, a disabled contact, and
+//! the operator's daily digest. Pure.
 
 use std::sync::LazyLock;
 
@@ -8,6 +8,7 @@ use minijinja::{Environment, Value, context};
 use super::channel::Content;
 use super::grant_text;
 use super::labels::Labels;
+use super::resolved_text;
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use super::usage_text;
@@ -35,6 +36,8 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
         ("grant_expires", include_str!("../../templates/grant_expires.txt")),
         ("usage_notice_subject", include_str!("../../templates/usage_notice_subject.txt")),
         ("usage_notice", include_str!("../../templates/usage_notice.txt")),
+        ("resolved_subject", include_str!("../../templates/resolved_subject.txt")),
+        ("resolved", include_str!("../../templates/resolved.txt")),
         ("disabled_subject", include_str!("../../templates/disabled_subject.txt")),
         ("disabled", include_str!("../../templates/disabled.txt")),
         ("digest_subject", include_str!("../../templates/digest_subject.txt")),
@@ -49,6 +52,7 @@ pub(super) fn render(content: Content<'_>, labels: &Labels, now: UnixMs) -> Noti
             ("grant_expires", grant_text::variables(notice, labels, purpose, now))
         }
         Content::Usage(notice, purpose) => ("usage_notice", usage_text::variables(notice, labels, purpose)),
+        Content::Resolved(notice, purpose) => ("resolved", resolved_text::variables(notice, labels, purpose)),
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
         Content::Alert(..) | Content::Verification(_) | Content::Set(_) => unreachable!("it is no notice"),

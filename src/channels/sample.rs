@@ -79,6 +79,7 @@ impl Sample {
             higher_thresholds: Vec::new(),
             largest: Vec::new(),
             traceparent: None,
+            status: None,
         }
     }
 }

@@ -139,7 +139,7 @@ pub(super) fn variables(alert: &Alert, labels: &Labels, purpose: AlertPurpose, n
 }
 
 /// The threshold as an alert's JSON has it.
-fn threshold_value(threshold: Threshold) -> Value {
+pub(super) fn threshold_value(threshold: Threshold) -> Value {
     match threshold {
         Threshold::Percent(percent) => context! { kind => "percent", percent => percent.get() },
         Threshold::Used(units) => context! { kind => "used", units => units.get() },
@@ -229,7 +229,7 @@ pub(super) fn names_of(variables: &Value) -> String {
     names.map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn local_or_empty(at: Option<UnixMs>, zone: &str) -> String {
+pub(super) fn local_or_empty(at: Option<UnixMs>, zone: &str) -> String {
     at.map(|at| local(at, zone)).unwrap_or_default()
 }
 

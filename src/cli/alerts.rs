@@ -10,7 +10,7 @@ use super::since::Since;
 use super::whole_number::from_one;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{FormatArgs, Table, print_list};
-use crate::types::{Alert, MetricFormat, Period, Subject};
+use crate::types::{Alert, AlertState, MetricFormat, Period, Subject};
 use crate::views::alerts::{self, AlertFilter};
 use crate::views::short_id;
 
@@ -18,7 +18,7 @@ use crate::views::short_id;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Lists alerts of every window, oldest first. An alert that was raised again under a higher limit is \
-        listed each time. Without --period and --since, lists those of today and yesterday in any time zone. Alerts \
+        listed each time. REACHED names those that have ended; --json has when and why. Without --period and --since, lists those of today and yesterday in any time zone. Alerts \
         are kept for 48 h after their period has ended in every time zone, those of a total as long as the subject.
 
 Examples:
@@ -71,7 +71,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let gone = args.period.is_some_and(|period| kept_until(period, config.stream.late_max) <= now);
     let nothing = if gone { "the alerts of that period are no longer kept" } else { "no alerts" };
     let filter = AlertFilter { subject: args.subject, since };
-    let listed = alerts::of_partitions(&redis.partitions, &periods, &filter).await;
+    let listed = alerts::of_partitions(&redis.partitions, &periods, &filter, now).await;
     let mut listed = redis.explained("read alerts", listed)?;
     if args.period.is_none() && since.is_none() {
         // The period of a total holds all of its alerts.
@@ -97,12 +97,19 @@ fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
         raised_at(alert),
         alert.subject.to_string(),
         alert.metric.to_string(),
-        alert.threshold.label(),
+        reached(alert),
         format.amount(alert.used),
         format.amount(alert.limit),
         alert.period.to_string(),
         short_id(alert.id.as_str()).to_owned(),
     ]
+}
+
+/// The threshold, and whether the alert has ended.
+fn reached(alert: &Alert) -> String {
+    let label = alert.threshold.label();
+    let has_ended = alert.status.is_some_and(|status| status.state == AlertState::Ended);
+    if has_ended { format!("{label} {}", AlertState::Ended) } else { label }
 }
 
 /// Month, day and minute; the period beside it has the year, except that of a total.

@@ -12,7 +12,7 @@ use crate::views::alert_log::{LogFilter, of_partition};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "One JSON object a line: `alert` as it was raised, and `deliveries` with their ends. Deliveries that have not \
+    after_help = "One JSON object a line: `alert` as it was raised, its `state`, and `deliveries` with their ends. Deliveries that have not \
     ended are missing. The log is kept for history.alerts_days (400 by default) after the month.
 
 Examples:

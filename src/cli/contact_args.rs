@@ -82,6 +82,10 @@ pub struct ContactFilterArgs {
     /// Also alerts of all levels below the subject, or with `false` no longer
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     subtree: Option<String>,
+    /// It hears when all its alerts of a quota have ended, or with `false` it does not. By default only pagerduty
+    /// contacts do, whose incidents are resolved
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    resolved: Option<String>,
 }
 
 fn header(line: &str) -> Result<(String, String), &'static str> {
@@ -143,6 +147,7 @@ impl ContactFilterArgs {
             digest: self.digest.as_deref(),
             digest_all: self.digest_all.as_deref(),
             subtree: self.subtree.as_deref(),
+            resolved: self.resolved.as_deref(),
         })
     }
 }

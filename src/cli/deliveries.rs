@@ -59,7 +59,7 @@ pub enum DeliveriesAction {
 #[derive(Debug, Args)]
 #[command(
     after_help = "A delivery stays listed for 14 days after its end. The table shows the first digits of each id; `show` and `replay` \
-    take them. TYPE is the content: alert, verification, digest, or the notices grant_expires, usage_notice and contact_disabled. NEXT DUE is \
+    take them. TYPE is the content: alert, verification, digest, or the notices grant_expires, usage_notice, resolved and contact_disabled. NEXT DUE is \
     `circuit` if it waits behind an open circuit, and `contact` if its subject has no usable contact.
 
 Examples:

@@ -98,10 +98,11 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
 /// The name of the selected part: a format selects the body of the channel that has formats.
 fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
     let with_formats = REGISTRY.into_iter().find(|definition| definition.secret.is_some());
-    let body = with_formats.and_then(|definition| definition.preview_parts.first()).map(|part| part.name);
+    let bodies = with_formats.map_or(&[][..], |definition| definition.preview_parts);
+    let body = bodies.first().map(|part| part.name);
     let named = args.part.clone();
     match (named, &args.format, body) {
-        (Some(part), Some(format), Some(body)) if part != body => {
+        (Some(part), Some(format), Some(body)) if bodies.iter().all(|known| known.name != part) => {
             let wrong = format!("{part} has no formats, only {body} has");
             Err(hint::usage(wrong, format_args!("leave {part} out: `quotabell preview --format {format}`")))
         }

@@ -62,6 +62,7 @@ pub const OPERATOR_KEYS: &[&str] = &[
     "quiet_all",
     "digest",
     "digest_all",
+    "resolved",
     "disabled",
     "plans",
     "notices",

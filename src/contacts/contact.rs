@@ -10,8 +10,8 @@ use super::message_format::SecretUse;
 use super::options::ContactOptions;
 use crate::types::text::{MASK, masked_url};
 use crate::types::{
-    Channel, ContactFilter, ContactId, DigestInterval, DisabledState, Locale, Mute, QuotaNotification, Secret, Subject,
-    UnixMs,
+    Channel, ContactFilter, ContactId, DigestInterval, DisabledState, Locale, Mute, QuotaNotification, ResolvedScope,
+    Secret, Subject, UnixMs,
 };
 
 /// The channel and the address.
@@ -150,6 +150,13 @@ impl Contact {
     pub fn with_options(mut self, other: ContactOptions) -> Self {
         self.endpoint.options = self.endpoint.options.map(|_| other);
         self
+    }
+
+    /// Whether it hears of such an end of alerts: receivers with an incident for each alert unless they refuse, the
+    /// others of the end of a quota's alerts, if they ask.
+    pub fn hears_end(&self, scope: ResolvedScope) -> bool {
+        let has_incidents = self.options().is_some_and(|options| options.format.has_incidents());
+        self.filter.resolved.unwrap_or(has_incidents) && has_incidents == (scope == ResolvedScope::Alert)
     }
 
     /// Whether both have the same channel and normalized address.

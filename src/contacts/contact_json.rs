@@ -143,6 +143,9 @@ struct ContactJson {
     /// Whether it also gets the alerts of all levels below its subject.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     subtree: bool,
+    /// Whether it hears that its alerts have ended; absent for the default of its format: only `pagerduty` contacts do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolved: Option<bool>,
     /// Present if it gets nothing because its receiver or mailbox no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<DisabledState>,
@@ -208,6 +211,7 @@ impl TryFrom<ContactJson> for Contact {
             digest: json.digest,
             digest_all: json.digest_all,
             subtree: json.subtree,
+            resolved: json.resolved,
             ..filter
         };
         contact.disabled = json.disabled;
@@ -239,7 +243,8 @@ impl From<Contact> for ContactJson {
         let (address, url) = if is_url { (None, address) } else { (address, None) };
         let ContactOptions { secret, format, headers } = contact.options().cloned().unwrap_or_default();
         let Contact { id, mute, verified, filter, disabled, .. } = contact;
-        let ContactFilter { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree } = filter;
+        let ContactFilter { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } =
+            filter;
         Self {
             id: Some(id.as_str().to_owned()),
             channel: channel.as_str().to_owned(),
@@ -260,6 +265,7 @@ impl From<Contact> for ContactJson {
             digest,
             digest_all,
             subtree,
+            resolved,
             disabled,
         }
     }

@@ -77,6 +77,11 @@ impl MessageFormat {
         !matches!(self, Self::PagerDuty | Self::Template(_))
     }
 
+    /// Whether its receiver has an incident for each alert, which the end of the alert closes.
+    pub const fn has_incidents(&self) -> bool {
+        matches!(self, Self::PagerDuty)
+    }
+
     /// The name of its template, if it has one.
     pub fn template(&self) -> Option<&str> {
         match self {

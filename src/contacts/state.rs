@@ -20,6 +20,7 @@ const QUIET_ALL: &str = "quiet_all";
 const DIGEST: &str = "digest";
 const DIGEST_ALL: &str = "digest_all";
 const SUBTREE: &str = "subtree";
+const RESOLVED: &str = "resolved";
 /// The text that removes the quiet time or the digest.
 const NONE: &str = "none";
 
@@ -42,6 +43,8 @@ pub struct FilterChange {
     pub digest_all: Option<bool>,
     /// Whether it also gets the alerts of all levels below.
     pub subtree: Option<bool>,
+    /// Whether it hears that its alerts have ended; `Some(None)` for the default of its format.
+    pub resolved: Option<Option<bool>>,
 }
 
 /// A change as an option or a cell writes it; `None` for what is not named.
@@ -56,6 +59,7 @@ pub struct FilterText<'a> {
     pub digest: Option<&'a str>,
     pub digest_all: Option<&'a str>,
     pub subtree: Option<&'a str>,
+    pub resolved: Option<&'a str>,
 }
 
 impl FilterChange {
@@ -97,12 +101,14 @@ impl FilterChange {
             digest: text.digest.map(digest).transpose()?,
             digest_all: flag(DIGEST_ALL, text.digest_all)?,
             subtree: flag(SUBTREE, text.subtree)?,
+            resolved: flag(RESOLVED, text.resolved)?.map(Some),
         })
     }
 
     /// The filter of a new contact.
     pub fn of_new(&self) -> ContactFilter {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree } = self.clone();
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } =
+            self.clone();
         ContactFilter {
             thresholds: thresholds.unwrap_or_default(),
             metrics: metrics.unwrap_or_default(),
@@ -112,6 +118,7 @@ impl FilterChange {
             digest: digest.flatten(),
             digest_all: digest_all.unwrap_or_default(),
             subtree: subtree.unwrap_or_default(),
+            resolved: resolved.flatten(),
         }
     }
 }
@@ -164,7 +171,8 @@ impl ContactArray {
     }
 
     pub(super) fn change_filter(&mut self, position: usize, change: &FilterChange) {
-        let FilterChange { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree } = change;
+        let FilterChange { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } =
+            change;
         if let Some(list) = thresholds {
             self.set(position, THRESHOLDS, (!list.is_empty()).then_some(list));
         }
@@ -188,6 +196,9 @@ impl ContactArray {
         }
         if let Some(subtree) = subtree {
             self.set(position, SUBTREE, subtree.then_some(true));
+        }
+        if let Some(resolved) = resolved {
+            self.set(position, RESOLVED, *resolved);
         }
     }
 }

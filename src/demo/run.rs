@@ -106,7 +106,8 @@ pub(super) async fn run(
     let periods: BTreeSet<Period> = expected.map(|expected| expected.period).collect();
     let periods: Vec<Period> = periods.into_iter().collect();
     for partition in partitions.iter() {
-        let alerts = query::alerts(partition, &periods).await.context("read the alerts")?;
+        let now = partition.client.server_time().await.context("ask for the time")?;
+        let alerts = query::alerts(partition, &periods, now).await.context("read the alerts")?;
         run.seen.raised.extend(alerts.into_iter().map(|alert| {
             let Alert { id, threshold, used, limit, .. } = alert;
             // The plans of the demonstration have percentages alone.

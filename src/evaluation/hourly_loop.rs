@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::pass::HourlyPass;
-use crate::ledger::query::{counted_until, lag};
+use super::reader::ReaderState;
 use crate::ledger::usage_profiles::{self, PassMark};
 use crate::redis_client::Partition;
 use crate::subjects::Plans;
@@ -23,8 +23,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How often a running pass looks whether this daemon still reads and the counting keeps up.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// A pass waits while the counting lags by more than this.
-const LAG_MAX_MS: i64 = 10_000;
 
 /// The passes over one partition.
 #[derive(Debug)]
@@ -70,7 +68,7 @@ impl HourlyLoop {
         let hour = |at: UnixMs| at.0.div_euclid(HOUR_MS);
         // A clock that was set back makes a pass due, too.
         if mark.passed.is_none_or(|passed| hour(passed) != hour(now)) {
-            if self.may_continue(now.plus(-LAG_MAX_MS)).await? {
+            if ReaderState::read(&self.partition, &self.daemon, now).await? == ReaderState::UpToDate {
                 self.pass(now, mark, stop).await?;
             }
             return Ok(CHECK_EVERY);
@@ -96,7 +94,7 @@ impl HourlyLoop {
             if checked.elapsed() >= CHECK_EVERY {
                 checked = Instant::now();
                 let now = partition.client.server_time().await?;
-                if !self.may_continue(now.plus(-LAG_MAX_MS)).await? {
+                if ReaderState::read(partition, &self.daemon, now).await? != ReaderState::UpToDate {
                     return Ok(());
                 }
             }
@@ -108,16 +106,6 @@ impl HourlyLoop {
         pass.end(erasures).await?;
         tracing::debug!(partition = %partition.number(), counters, took = ?started.elapsed(), "usual usage is learned");
         Ok(())
-    }
-
-    /// Whether this daemon reads the partition, and has counted what arrived until this time.
-    async fn may_continue(&self, until: UnixMs) -> RedisResult<bool> {
-        let Partition { client, keys } = &self.partition;
-        let holder: Option<String> = client.query(redis::cmd("GET").arg(keys.lease())).await?;
-        if holder.as_deref() != Some(self.daemon.as_str()) {
-            return Ok(false);
-        }
-        Ok(counted_until(client, keys).await?.is_some_and(|counted| counted >= until) || lag(client, keys).await? == 0)
     }
 }
 

@@ -11,11 +11,13 @@ use crate::forecast::{DayUsage, ForecastState, UsageProfile, WindowForecast, is_
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::usage_notices::{self, RaiseReply};
 use crate::ledger::{query, usage_profiles};
-use crate::outbox::NoticeJudge;
+use crate::outbox::{NoticeJudge, ResolvedVerdict};
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{DaySpan, DeploymentId, Metric, PeriodSpan, Subject, UnixMs, UsageNotice, UsageNoticeKind};
+use crate::types::{
+    ContactId, DaySpan, DeploymentId, Metric, PeriodSpan, ResolvedNotice, Subject, UnixMs, UsageNotice, UsageNoticeKind,
+};
 
 /// Below this number of units a usual day says too little for a notice.
 const USUAL_DAY_MIN: f64 = 20.0;
@@ -163,6 +165,15 @@ pub struct StoredNoticeJudge {
 impl NoticeJudge for StoredNoticeJudge {
     fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>> {
         Box::pin(self.judge(notice, now))
+    }
+
+    fn resolved<'a>(
+        &'a self,
+        notice: &'a ResolvedNotice,
+        contact: &'a ContactId,
+        now: UnixMs,
+    ) -> BoxFuture<'a, RedisResult<ResolvedVerdict>> {
+        Box::pin(self.judge_resolved(notice, contact, now))
     }
 }
 

@@ -377,6 +377,7 @@ impl BatchChanges {
                     higher_thresholds: raised[at_threshold + 1..].iter().map(|higher| higher.threshold).collect(),
                     largest: largest.clone(),
                     traceparent: self.crossings.get(&Crossing { index, units }).cloned().flatten(),
+                    status: None,
                 };
                 let record = RaisedRecord::after(records.remove(&threshold), alert);
                 records.insert(threshold, record.clone());

@@ -7,10 +7,12 @@ use metrics::{Gauge, Label, counter, gauge, histogram};
 use tokio::sync::Notify;
 
 use crate::ledger::audit::AuditFinding;
+use crate::ledger::ends_feed::EndsFeed;
 use crate::ledger::trim::TrimWarning;
 use crate::ledger::{Batch, CommitReply};
 use crate::redis_client::{ErrorKind, ReadError};
 use crate::subjects::FieldError;
+use crate::subjects::watch::SubjectChanges;
 use crate::types::{DeploymentId, ONCE_A_MINUTE, PartitionNumber, StreamId, Subject, keys, meters};
 
 use super::counting_status::CountingStatus;
@@ -22,6 +24,7 @@ use super::session_error::SessionError;
 pub struct WorkerReport {
     partition: PartitionNumber,
     new_alerts: Arc<Notify>,
+    judged: EndsFeed,
     status: CountingStatus,
     /// The number of commits.
     pub(super) commits: u64,
@@ -41,11 +44,17 @@ pub struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// Starts without reports. Notifies `new_alerts` after a commit that raised alerts.
-    pub const fn new(partition: PartitionNumber, new_alerts: Arc<Notify>, status: CountingStatus) -> Self {
+    /// Starts without reports. Notifies `new_alerts` after a commit that raised alerts, and notes in `judged`
+    /// whose alerts may have ended and when the others end.
+    pub fn new(
+        partition: PartitionNumber,
+        (new_alerts, judged): (Arc<Notify>, EndsFeed),
+        status: CountingStatus,
+    ) -> Self {
         Self {
             partition,
             new_alerts,
+            judged,
             status,
             commits: 0,
             deployment: None,
@@ -207,6 +216,7 @@ impl WorkerReport {
                 continue;
             }
             raised += 1;
+            self.judged.raised(alert);
             let (threshold, window) = (alert.threshold.meter_label(), alert.window.as_str());
             counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(1);
             tracing::info!(
@@ -217,6 +227,14 @@ impl WorkerReport {
         }
         if raised > 0 {
             self.new_alerts.notify_one();
+        }
+        // A credit may end alerts, and an alert under a higher limit ends the earlier one of its threshold.
+        let lowered = batch.groups.iter().flat_map(|group| &group.rows).filter(|row| row.total < row.before);
+        let again = batch.alerts.iter().map(|new| &new.record).filter(|record| !record.earlier.is_empty());
+        let named = lowered.map(|row| &row.subject).chain(again.map(|record| &record.alert.subject));
+        let named: Vec<Vec<u8>> = named.map(|subject| subject.as_str().as_bytes().to_vec()).collect();
+        if !named.is_empty() {
+            self.judged.changes.note(SubjectChanges::Of(named));
         }
     }
 

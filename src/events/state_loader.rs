@@ -240,7 +240,7 @@ mod tests {
         let (mut loader, mut held, mut builder) = fixture();
         let subjects = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
         let mut ahead = ReadAhead::default();
-        let report = WorkerReport::new(loader.keys.partition(), Arc::default(), CountingStatus::default());
+        let report = WorkerReport::new(loader.keys.partition(), Default::default(), CountingStatus::default());
         loader.take_changes(&mut held, &report);
         loader.under_way = Some(under_way(&builder, false, &subjects));
         loader.changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));

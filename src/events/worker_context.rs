@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::ledger::audit::{AuditFinding, audit};
+use crate::ledger::ends_feed::EndsFeed;
 use crate::ledger::history::HistoryConfig;
 use crate::ledger::retention::PeriodArchiver;
 use crate::ledger::{Committer, RememberedWindows};
@@ -60,6 +61,8 @@ pub struct EventWorkerParts {
     pub cache_entries: usize,
     /// The feed of changed subjects.
     pub changes: ChangeFeed,
+    /// Receives the subjects whose counts were lowered, and the ends of the periods of new alerts.
+    pub judged: EndsFeed,
     /// Notified after a commit that raised alerts.
     pub new_alerts: Arc<Notify>,
     /// Receives the partitions in which counting has stopped.
@@ -78,7 +81,11 @@ impl EventWorker {
                 PeriodArchiver::new(keys.clone(), config.late_max, parts.history),
             ),
             settings: SettingsCache::new(parts.cache_entries, &parts.plans),
-            report: WorkerReport::new(keys.partition(), Arc::clone(&parts.new_alerts), parts.status.clone()),
+            report: WorkerReport::new(
+                keys.partition(),
+                (Arc::clone(&parts.new_alerts), parts.judged.clone()),
+                parts.status.clone(),
+            ),
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
             batch_sizer: BatchSizer::new(),

@@ -61,7 +61,11 @@ end
 
 local removed = {0, 0, 0}
 for at = 2, #KEYS, 2 do removed[1] = removed[1] + redis.call('HDEL', KEYS[at], ARGV[1]) end
-for _, record in ipairs(records) do removed[2] = removed[2] + redis.call('HDEL', record[1], record[2]) end
+for _, record in ipairs(records) do
+  local gone = redis.call('HDEL', record[1], record[2])
+  -- The ends of alerts are no alerts.
+  if not string.find(record[2], '^ends:') then removed[2] = removed[2] + gone end
+end
 for _, flag in ipairs(flags) do removed[3] = removed[3] + redis.call('UNLINK', flag) end
 if removed[1] + removed[2] > 0 then redis.call('HINCRBY', KEYS[1], 'erasure_epoch', 1) end
 return removed

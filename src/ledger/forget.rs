@@ -10,7 +10,7 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::daily_usage::archived_metrics;
-use super::query::{records_of, run};
+use super::query::{StoredRecord, records_of, run};
 use crate::redis_client::replace_field::replace_field;
 use crate::redis_client::{Partition, Script};
 use crate::subjects::Algorithm;
@@ -93,7 +93,7 @@ pub async fn in_records(
     for (MetricPeriod { metric, period }, records) in
         counters.iter().zip(records_of(client, keys, level, counters).await?)
     {
-        for mut record in records {
+        for StoredRecord { mut record, .. } in records.records {
             let field = Keys::raised_field(record.alert.threshold, level);
             if record.forget(branch) {
                 replace_field(client, &keys.raised(metric, *period, bucket), &field, without).await?;

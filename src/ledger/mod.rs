@@ -3,6 +3,8 @@
 //! Owns the layout of counters and records in Redis; only this folder and `types/keys.rs` know it. Never reads the
 //! stream and never decides who has which limit. Read next: [`commit`], the script behind all promises.
 
+pub mod alert_ends;
+pub mod alert_judge;
 pub mod audit;
 pub mod batch;
 pub mod check;
@@ -13,6 +15,7 @@ pub mod counter_scan;
 pub mod daily_usage;
 pub mod decision;
 pub mod dry_run;
+pub mod ends_feed;
 pub mod event_ids;
 pub mod forget;
 pub mod grant_group;

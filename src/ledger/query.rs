@@ -8,7 +8,9 @@ use super::batch::MetricPeriod;
 use super::read_totals::{counter_of, no_count};
 use crate::redis_client::{Partition, RedisClient};
 use crate::types::text::glob_literal;
-use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, StreamId, Subject, Threshold, UnixMs, keys};
+use crate::types::{
+    Alert, AlertEnds, Keys, Metric, NotedEnds, Period, RaisedRecord, StreamId, Subject, UnixMs, alert_ends, keys,
+};
 
 /// Number of records per HSCAN call (COUNT).
 const SCAN_COUNT: usize = 1000;
@@ -20,17 +22,61 @@ pub struct PeriodUsage {
     pub of: MetricPeriod,
     /// Used units; `None` if there is no counter.
     pub used: Option<u64>,
-    /// Raised alerts, ascending by threshold and then by time.
+    /// Raised alerts, ascending by threshold and then by time, each with its state.
     pub alerts: Vec<Alert>,
 }
 
+/// The records of alerts of one or several quotas, as they are stored.
+#[derive(Debug, Clone, Default)]
+pub struct StoredAlerts {
+    /// The records, unsorted.
+    pub records: Vec<StoredRecord>,
+    /// The ends beside them.
+    pub ends: Vec<StoredEnds>,
+}
+
+/// A record, with the length of the text that holds it, in bytes.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StoredRecord {
+    pub record: RaisedRecord,
+    pub length: usize,
+}
+
+/// The ends of the alerts of a quota, with the text that holds them.
+#[derive(Debug, Clone)]
+pub struct StoredEnds {
+    /// The stored JSON.
+    pub text: String,
+    /// The ends.
+    pub ends: AlertEnds,
+}
+
+impl StoredAlerts {
+    /// Adds the value of a field. One that can't be read counts as missing.
+    pub(super) fn add(&mut self, text: String) {
+        if let Ok(record) = serde_json::from_str(&text) {
+            self.records.push(StoredRecord { record, length: text.len() });
+        } else if let Ok(ends) = serde_json::from_str(&text) {
+            self.ends.push(StoredEnds { text, ends });
+        }
+    }
+
+    /// All alerts with their state at `now`, unsorted.
+    pub fn into_stated(self, now: UnixMs) -> Vec<Alert> {
+        let noted: NotedEnds = self.ends.into_iter().flat_map(|StoredEnds { ends, .. }| ends.ends).collect();
+        self.records.into_iter().flat_map(|stored| alert_ends::stated(stored.record, &noted, now)).collect()
+    }
+}
+
 /// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`.
-/// Sorted.
+/// Sorted. `now` is server time.
 pub async fn usage(
     Partition { client, keys }: &Partition,
     subject: &Subject,
     periods: &[Period],
     also: &BTreeSet<MetricPeriod>,
+    now: UnixMs,
 ) -> RedisResult<Vec<PeriodUsage>> {
     let mut asked: BTreeSet<MetricPeriod> = metrics_of(client, keys, periods).await?.into_iter().collect();
     asked.extend(also.iter().cloned());
@@ -48,9 +94,9 @@ pub async fn usage(
     });
     let counts: Vec<Option<u64>> = counts.collect::<RedisResult<_>>()?;
     let records = records_of(client, keys, subject, &asked).await?;
-    let usages = asked.into_iter().zip(counts).zip(records).map(|((of, used), records)| {
-        let alerts = records.into_iter().flat_map(RaisedRecord::into_alerts).collect();
-        PeriodUsage { of, used, alerts }
+    let usages = asked.into_iter().zip(counts).zip(records).map(|((of, used), mut stored)| {
+        stored.records.sort_by_key(|stored| stored.record.alert.threshold);
+        PeriodUsage { of, used, alerts: stored.into_stated(now) }
     });
     // A metric that only others used is irrelevant for this subject.
     Ok(usages.filter(|usage| usage.used.is_some() || !usage.alerts.is_empty() || also.contains(&usage.of)).collect())
@@ -67,19 +113,25 @@ pub async fn used(
     text.map(|text| counter_of(&text).ok_or_else(|| no_count(&key, subject))).transpose()
 }
 
-/// Reads the alerts of a subject in these periods, unsorted.
+/// Reads the alerts of a subject in these periods, unsorted, each with its state at `now`, server time.
 pub async fn alerts_of(
     Partition { client, keys }: &Partition,
     subject: &Subject,
     periods: &[Period],
+    now: UnixMs,
 ) -> RedisResult<Vec<Alert>> {
     let used = metrics_of(client, keys, periods).await?;
     let records = records_of(client, keys, subject, &used).await?;
-    Ok(records.into_iter().flatten().flat_map(RaisedRecord::into_alerts).collect())
+    Ok(records.into_iter().flat_map(|stored| stored.into_stated(now)).collect())
 }
 
-/// Reads all alerts of these periods, oldest first. The work is proportional to their number.
-pub async fn alerts(Partition { client, keys }: &Partition, periods: &[Period]) -> RedisResult<Vec<Alert>> {
+/// Reads all alerts of these periods, oldest first, each with its state at `now`, server time. The work is proportional
+/// to their number.
+pub async fn alerts(
+    Partition { client, keys }: &Partition,
+    periods: &[Period],
+    now: UnixMs,
+) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
     for of in metrics_of(client, keys, periods).await? {
         let mut hashes = redis::pipe();
@@ -87,8 +139,9 @@ pub async fn alerts(Partition { client, keys }: &Partition, periods: &[Period]) 
             hashes.cmd("HVALS").arg(keys.raised(&of.metric, of.period, bucket));
         }
         let buckets: Vec<Vec<String>> = run(client, &hashes).await?;
-        let records = buckets.iter().flatten().filter_map(|text| record(text));
-        alerts.extend(records.flat_map(RaisedRecord::into_alerts));
+        let mut stored = StoredAlerts::default();
+        buckets.into_iter().flatten().for_each(|text| stored.add(text));
+        alerts.extend(stored.into_stated(now));
     }
     alerts.sort_by(|a, b| (a.raised_at_ms, &a.id).cmp(&(b.raised_at_ms, &b.id)));
     Ok(alerts)
@@ -108,42 +161,50 @@ pub async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -
     Ok(metrics.collect())
 }
 
-/// The records of a subject, ascending by threshold. A raised threshold may no longer be configured, so HSCAN searches
-/// each hash by subject in slices, instead of reading the configured thresholds.
-pub(super) async fn records_of(
+/// The records of a subject, with their ends. A raised threshold may no longer be configured, so HSCAN searches each
+/// hash by subject in slices, instead of reading the configured thresholds.
+pub async fn records_of(
     client: &RedisClient,
     keys: &Keys,
     subject: &Subject,
     asked: &[MetricPeriod],
-) -> RedisResult<Vec<Vec<RaisedRecord>>> {
+) -> RedisResult<Vec<StoredAlerts>> {
     let (bucket, pattern) = (keys::bucket(subject.as_str()), format!("*:{}", glob_literal(subject.as_str())));
-    let mut found: Vec<BTreeMap<Threshold, RaisedRecord>> = vec![BTreeMap::new(); asked.len()];
-    let mut unfinished: Vec<(usize, u64)> = (0..asked.len()).map(|at| (at, 0)).collect();
+    let hashes: Vec<String> = asked.iter().map(|of| keys.raised(&of.metric, of.period, bucket)).collect();
+    let found = scan_hashes(client, &hashes, &pattern).await?;
+    let of_subject = |texts: BTreeMap<String, String>| {
+        let mut stored = StoredAlerts::default();
+        texts.into_values().for_each(|text| stored.add(text));
+        // The subject may be a suffix of another subject's field.
+        stored.records.retain(|stored| stored.record.alert.subject == *subject);
+        stored.ends.retain(|stored| stored.ends.subject == *subject);
+        stored
+    };
+    Ok(found.into_iter().map(of_subject).collect())
+}
+
+/// The fields of these hashes that match the pattern, read in slices, so that no call takes long.
+pub(super) async fn scan_hashes(
+    client: &RedisClient,
+    hashes: &[String],
+    pattern: &str,
+) -> RedisResult<Vec<BTreeMap<String, String>>> {
+    // By field, because HSCAN may return one twice.
+    let mut found: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); hashes.len()];
+    let mut unfinished: Vec<(usize, u64)> = (0..hashes.len()).map(|at| (at, 0)).collect();
     while !unfinished.is_empty() {
         let mut slices = redis::pipe();
         for (at, cursor) in &unfinished {
-            let MetricPeriod { metric, period } = &asked[*at];
-            slices.cmd("HSCAN").arg(keys.raised(metric, *period, bucket)).arg(*cursor);
-            slices.arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            slices.cmd("HSCAN").arg(&hashes[*at]).arg(*cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
         }
         let slices: Vec<(u64, Vec<(String, String)>)> = run(client, &slices).await?;
         for ((at, cursor), (next, fields)) in unfinished.iter_mut().zip(slices) {
-            for record in fields.iter().filter_map(|(_, text)| record(text)) {
-                // The subject may be a suffix of another subject's field.
-                if record.alert.subject == *subject {
-                    found[*at].insert(record.alert.threshold, record);
-                }
-            }
+            found[*at].extend(fields);
             *cursor = next;
         }
         unfinished.retain(|(_, cursor)| *cursor != 0);
     }
-    Ok(found.into_iter().map(|records| records.into_values().collect()).collect())
-}
-
-/// A stored record; `None` if it is unreadable.
-pub(super) fn record(text: &str) -> Option<RaisedRecord> {
-    serde_json::from_str(text).ok()
+    Ok(found)
 }
 
 /// Runs the pipeline and returns its replies with this type. An empty pipeline sends nothing.

@@ -2,15 +2,16 @@
 //! there are. Writes nothing.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
 
 use super::batch::MetricPeriod;
-use super::query::{metrics_of, record, run};
-use crate::redis_client::{Partition, Partitions};
+use super::query::{StoredAlerts, metrics_of, run, scan_hashes};
+use crate::redis_client::{Partition, Partitions, RedisClient};
 use crate::types::keys::BUCKETS;
-use crate::types::{Metric, Period, RaisedRecord};
+use crate::types::{Keys, Metric, Period};
 
 /// Number of records after which a slice ends: about 4 MB of JSON. A bucket is read as a whole.
 const RECORDS_MAX: usize = 5_000;
@@ -31,8 +32,8 @@ pub struct RaisedPosition {
 /// A part of the records.
 #[derive(Debug, Default)]
 pub struct RaisedSlice {
-    /// The records, unsorted. All records of a subject, metric and period are in one slice.
-    pub records: Vec<RaisedRecord>,
+    /// The records with their ends, unsorted. Those of a subject, metric and period are in one slice.
+    pub alerts: StoredAlerts,
     /// The position of the next slice; `None` at the end.
     pub next: Option<RaisedPosition>,
 }
@@ -54,7 +55,7 @@ pub async fn read_slice(
     let first = from.as_ref().map_or(0, |from| from.partition);
     for partition in partitions.iter().filter(|partition| partition.number().get() >= first) {
         let from = from.as_ref().filter(|from| from.partition == partition.number().get());
-        slice.next = read_partition(partition, periods, metric, from, &mut slice.records, &mut left).await?;
+        slice.next = read_partition(partition, periods, metric, from, &mut slice.alerts, &mut left).await?;
         if slice.next.is_some() {
             break;
         }
@@ -68,7 +69,7 @@ async fn read_partition(
     periods: &[Period],
     metric: Option<&Metric>,
     from: Option<&RaisedPosition>,
-    records: &mut Vec<RaisedRecord>,
+    alerts: &mut StoredAlerts,
     left: &mut usize,
 ) -> RedisResult<Option<RaisedPosition>> {
     let mut used = metrics_of(client, keys, periods).await?;
@@ -80,15 +81,9 @@ async fn read_partition(
     let bucket_from = |of: &MetricPeriod| {
         from.filter(|from| from.metric == of.metric && from.period == of.period).map_or(0, |from| from.bucket)
     };
-    let (mut found, mut hashes, mut next) = (records.len(), redis::pipe(), None);
+    let (mut found, mut hashes, mut next) = (alerts.records.len(), redis::pipe(), None);
     'all: for group in used.chunks(COUNTED_AT_ONCE) {
-        let mut counts = redis::pipe();
-        for MetricPeriod { metric, period } in group {
-            (0..=u8::MAX).for_each(|bucket| {
-                counts.cmd("HLEN").arg(keys.raised(metric, *period, bucket));
-            });
-        }
-        let counts: Vec<usize> = run(client, &counts).await?;
+        let counts = lengths(client, keys, group).await?;
         for (of, counts) in group.iter().zip(counts.chunks(BUCKETS.into())) {
             let MetricPeriod { metric, period } = of;
             for (bucket, count) in (0..=u8::MAX).zip(counts).skip(bucket_from(of).into()) {
@@ -106,6 +101,36 @@ async fn read_partition(
         }
     }
     let read: Vec<Vec<String>> = run(client, &hashes).await?;
-    records.extend(read.iter().flatten().filter_map(|text| record(text)));
+    read.into_iter().flatten().for_each(|text| alerts.add(text));
     Ok(next)
+}
+
+/// The number of fields in each hash of records, by metric and period and then by bucket.
+async fn lengths(client: &RedisClient, keys: &Keys, of: &[MetricPeriod]) -> RedisResult<Vec<usize>> {
+    let mut counts = redis::pipe();
+    for MetricPeriod { metric, period } in of {
+        (0..=u8::MAX).for_each(|bucket| {
+            counts.cmd("HLEN").arg(keys.raised(metric, *period, bucket));
+        });
+    }
+    run(client, &counts).await
+}
+
+/// The buckets of a metric and period that have records, each with the number of its fields.
+pub async fn buckets_of(Partition { client, keys }: &Partition, of: &MetricPeriod) -> RedisResult<Vec<(u8, usize)>> {
+    let lengths = lengths(client, keys, std::slice::from_ref(of)).await?;
+    Ok((0..=u8::MAX).zip(lengths).filter(|(_, fields)| *fields > 0).collect())
+}
+
+/// The records of these buckets of a metric and period, read in slices.
+pub async fn read_buckets(
+    Partition { client, keys }: &Partition,
+    MetricPeriod { metric, period }: &MetricPeriod,
+    buckets: &[u8],
+) -> RedisResult<StoredAlerts> {
+    let hashes: Vec<String> = buckets.iter().map(|bucket| keys.raised(metric, *period, *bucket)).collect();
+    let mut alerts = StoredAlerts::default();
+    let found = scan_hashes(client, &hashes, "*").await?;
+    found.into_iter().flat_map(BTreeMap::into_values).for_each(|text| alerts.add(text));
+    Ok(alerts)
 }

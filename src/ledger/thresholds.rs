@@ -133,6 +133,7 @@ mod tests {
             higher_thresholds: Vec::new(),
             largest: Vec::new(),
             traceparent: None,
+            status: None,
         };
         (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
             RaisedRecord::after(Some(record), alert.clone())

@@ -2,13 +2,14 @@
 //!
 //! `schedule.lua` appends the entries, in the same step as what they tell. Here: their retention and erasure.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
 use crate::redis_client::{Partition, Partitions};
-use crate::types::{Branch, Month, UnixMs};
+use crate::types::{Branch, DeliveryId, DeliveryState, Month, UnixMs};
 
 /// Maximum of `history.alerts_days`: five years.
 pub const ALERTS_DAYS_MAX: u32 = 1_830;
@@ -18,6 +19,8 @@ const MONTHS_MAX: u32 = ALERTS_DAYS_MAX / 30 + 1;
 const SET_EVERY: Duration = Duration::from_secs(3_600);
 /// Number of entries per read: an entry has less than 4 KiB.
 const ENTRIES_AT_ONCE: usize = 1_000;
+/// Number of reads in which the end of a delivery is searched.
+const READS_MAX: usize = 5;
 const DAY_MS: i64 = 86_400_000;
 
 /// The months that may have a log, the oldest first.
@@ -68,4 +71,37 @@ pub async fn forget_in_log(Partition { client, keys }: &Partition, branch: &Bran
         removed += client.remove_entries(log, ENTRIES_AT_ONCE, |values| branch.is_named_by(values)).await?;
     }
     Ok(removed)
+}
+
+/// Whether the delivery of an alert that was raised then ended `delivered`, by the first entries since. Its hash may
+/// have expired.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection.
+pub async fn was_delivered(
+    Partition { client, keys }: &Partition,
+    delivery: &DeliveryId,
+    raised: UnixMs,
+    now: UnixMs,
+) -> RedisResult<bool> {
+    let (mut from, mut reads) = (raised.0.to_string(), 0);
+    for month in months(now).into_iter().filter(|month| month.end() > raised) {
+        while reads < READS_MAX {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(keys.alert_log(month)).arg(&from).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
+            let entries: Vec<(String, HashMap<String, String>)> = client.query(&command).await?;
+            let Some((last, _)) = entries.last() else { break };
+            reads += 1;
+            from = format!("({last}");
+            let is_it = |fields: &HashMap<String, String>| {
+                fields.get("delivery").is_some_and(|id| id == delivery.as_str())
+                    && fields.get("state").is_some_and(|state| state == DeliveryState::Delivered.as_str())
+            };
+            if entries.iter().any(|(_, fields)| is_it(fields)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }

@@ -125,6 +125,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(Notification::Alert(alert)) => self.load_quota(leased, alert.into(), read).await,
             Ok(Notification::GrantExpires(notice)) => self.load_quota(leased, notice.into(), read).await,
             Ok(Notification::Usage(notice)) => self.load_quota(leased, notice.into(), read).await,
+            Ok(Notification::Resolved(notice)) => self.load_quota(leased, notice.into(), read).await,
             Ok(Notification::Verification(request)) => {
                 let contact = self.shared.consents.contact(request).await;
                 contact.map(LoadedRecipients::One).map_err(|error| give_back(leased, &error))

@@ -8,7 +8,8 @@
 -- ARGV[9 ..] for each notification, 1..100 of them. The first one may have any number of contacts; all the others
 --   together have fewer than 200:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
---   source delivery ('' for an entry), type of the notification ('alert', 'grant_expires', 'usage_notice'), its id,
+--   source delivery ('' for an entry), type of the notification ('alert', 'grant_expires', 'usage_notice',
+--   'resolved'), its id,
 --   the notification as JSON (of a delivery, what is stored there is used instead: an erasure may have taken names
 --   out of it), what the log of alerts gets ('' for nothing), subject,
 --   when it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel ('email',

@@ -215,5 +215,5 @@ fn notification_of(fields: Vec<Value>) -> Result<(Notification, Vec<u8>), String
             return parsed.map(|notification| (notification, json)).map_err(|error| error.to_string());
         }
     }
-    Err("no field \"alert\", \"grant_expires\" or \"usage_notice\"".to_owned())
+    Err("no field \"alert\", \"grant_expires\", \"usage_notice\" or \"resolved\"".to_owned())
 }

@@ -43,9 +43,10 @@ pub(super) fn groups_of_each<'a>(
 }
 
 fn group_of(notification: QuotaNotification<'_>, contact: &Contact, source: ContactsSource) -> Option<MessageGroup> {
-    // A kind that must not leave with others, such as the end of what an alert in the same message tells, is not here.
     match notification {
         QuotaNotification::Alert(_) | QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => {}
+        // It waits until its alert is delivered: in one message both would wait for ever.
+        QuotaNotification::Resolved(_) => return None,
     }
     let (owner, id) = owner(notification, contact, source);
     if let Some(interval) = contact.digest_of(notification) {
@@ -76,7 +77,11 @@ fn owner<'a>(
 mod tests {
     use super::*;
     use crate::channels::Sample;
-    use crate::types::{Alert, Percent, StreamId, UnixMs, Window, WindowLimit};
+    use crate::types::resolved_notice::QuotaNow;
+    use crate::types::timestamp::Rfc3339;
+    use crate::types::{
+        Alert, AlertEnd, EndReason, Percent, ResolvedNotice, ResolvedScope, StreamId, UnixMs, Window, WindowLimit,
+    };
 
     fn alert(subject: &str, percent: u16, commit: u64) -> Alert {
         let sample = Sample::for_subject(subject.parse().expect("legal"));
@@ -130,5 +135,19 @@ mod tests {
             crate::contacts::ContactOptions { format: "pagerduty".parse().expect("legal"), ..Default::default() };
         let pager = Contact { filter: contact.filter, ..Contact::webhook_with("https://x.test/", options) };
         assert_eq!(waits(&pager), [false, false, false], "an incident is one alert");
+    }
+
+    /// An end that left with the alert for whose delivery it waits would never be sent, and neither would the alert.
+    #[test]
+    fn the_end_of_alerts_leaves_alone() {
+        let at = Rfc3339(UnixMs(1));
+        let quota = QuotaNow { used: 0, limit: None, plan: "free", timezone: "UTC", resets_at: None, now: at };
+        let end = AlertEnd { reason: EndReason::Credited, at };
+        let alert = alert("alice", 80, 7);
+        let notice = ResolvedNotice::new(ResolvedScope::Quota, &[&alert], end, quota).expect("it has an alert");
+        let mut contact = digest_contact();
+        contact.filter.digest_all = true;
+        assert_eq!((contact.digest_of(&notice), contact.digest_of(&alert).is_some()), (None, true));
+        assert_eq!(group_of((&notice).into(), &contact, ContactsSource::Own), None);
     }
 }

@@ -78,7 +78,7 @@ pub use fan_out::{FanOutReply, FanOutRequest, FanOutResult, FanOutSource, Source
 pub use fan_out_loop::FanOutLoop;
 pub use lease::{DeliverySet, LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
-pub use notice_judge::NoticeJudge;
+pub use notice_judge::{NoticeJudge, ResolvedVerdict};
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
 pub use pause::{Pause, pause, paused_for, read_pause, resume};
 pub use recipients::Recipients;
@@ -117,6 +117,8 @@ fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
         }
         QuotaNotification::GrantExpires(notice) => notice.expires_at.0,
         QuotaNotification::Usage(notice) => notice.resets_at.0,
+        // Without a contact it is not made.
+        QuotaNotification::Resolved(notice) => notice.raised_at.0,
     }
 }
 

@@ -1,16 +1,36 @@
 //! The interface through which the outbox asks whether a notice is still true.
 //!
-//! The rules of forecasts are above the outbox, which calls them through a trait.
+//! The rules of forecasts and of the ends of alerts are above the outbox, which calls them through a trait.
 
 use std::fmt;
 
 use redis::RedisResult;
 
 use crate::channels::BoxFuture;
-use crate::types::{UnixMs, UsageNotice};
+use crate::types::{ContactId, ResolvedNotice, UnixMs, UsageNotice};
 
-/// Judges notices of usage immediately before they are sent.
+/// Judges notices immediately before they are sent.
 pub trait NoticeJudge: fmt::Debug + Send + Sync {
     /// Whether the notice is still true. Changes nothing. After an error the outbox attempts the delivery again.
     fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
+
+    /// Whether alerts that were delivered to this contact have ended. If one is open again, the end is withdrawn, and
+    /// the next one is raised as a new notice. After an error the outbox attempts the delivery again.
+    fn resolved<'a>(
+        &'a self,
+        notice: &'a ResolvedNotice,
+        contact: &'a ContactId,
+        now: UnixMs,
+    ) -> BoxFuture<'a, RedisResult<ResolvedVerdict>>;
+}
+
+/// Whether the end of alerts is told to a contact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolvedVerdict {
+    /// It is true, in this form.
+    True(Box<ResolvedNotice>),
+    /// Not yet: an alert is still on its way to the contact, or something has changed meanwhile.
+    Later,
+    /// Never: the contact got none of the alerts or heard of their end, or a later end tells it.
+    Never,
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
 use super::lease::DeliverySet;
-use super::notice_judge::NoticeJudge;
+use super::notice_judge::{NoticeJudge, ResolvedVerdict};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
@@ -31,6 +31,10 @@ use crate::types::{
 /// How long after the end of a quiet time, or of the interval of a digest, an alert that would have expired in it is
 /// still sent: two hours, as for the shortest window.
 const AFTER_WAIT_MS: i64 = 2 * 3_600_000;
+
+/// How long the end of alerts waits for what it depends on: a quarter of its age within these bounds.
+const RESOLVED_WAIT_MIN: Duration = Duration::from_millis(250);
+const RESOLVED_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Makes attempts: [`ChannelNotifier`] in the daemon, a fake in tests.
 pub trait Notifier: Send + Sync + 'static {
@@ -119,13 +123,33 @@ impl ChannelNotifier {
 
     /// What to record instead of an attempt, if a notice is not true any more, or nobody knows.
     async fn untrue(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
-        let (Notification::Usage(notice), Some(judge)) = (request.notification, &self.judge) else { return None };
+        let judge = self.judge.as_ref()?;
+        let Notification::Usage(notice) = request.notification else { return None };
         match judge.is_true(notice, request.now).await {
             Ok(true) => None,
             Ok(false) => Some(Settlement::Expired),
             Err(error) => {
                 tracing::debug!(delivery = %request.delivery, %error, "a notice could not be judged");
                 Some(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
+            }
+        }
+    }
+
+    /// The end of alerts as it is true now, or what to record instead of an attempt. `None` for other notifications.
+    async fn resolved(&self, request: &AttemptRequest<'_>) -> Result<Option<Notification>, Settlement> {
+        let (Notification::Resolved(notice), Some(judge)) = (request.notification, &self.judge) else {
+            return Ok(None);
+        };
+        match judge.resolved(notice, &request.contact.id, request.now).await {
+            Ok(ResolvedVerdict::True(notice)) => Ok(Some(Notification::Resolved(*notice))),
+            Ok(ResolvedVerdict::Later) => {
+                let age = request.now.since(notice.raised_at.0);
+                Err(Settlement::Released((age / 4).clamp(RESOLVED_WAIT_MIN, RESOLVED_WAIT_MAX)))
+            }
+            Ok(ResolvedVerdict::Never) => Err(Settlement::Expired),
+            Err(error) => {
+                tracing::debug!(delivery = %request.delivery, %error, "the end of alerts could not be judged");
+                Err(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
             }
         }
     }
@@ -150,6 +174,7 @@ impl ChannelNotifier {
             Notification::Alert(alert) => content_of(alert, request.contact),
             Notification::GrantExpires(notice) => content_of(notice, request.contact),
             Notification::Usage(notice) => content_of(notice, request.contact),
+            Notification::Resolved(notice) => content_of(notice, request.contact),
         };
         Ok(self.send_content(request, content, &self.labels(request)).await)
     }
@@ -233,6 +258,11 @@ impl Notifier for ChannelNotifier {
         if let Some(untrue) = self.untrue(&request).await {
             return untrue;
         }
+        let present = match self.resolved(&request).await {
+            Ok(present) => present,
+            Err(untold) => return untold,
+        };
+        let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
         if let Some(held_back) = self.held_back(&request).await {
             return held_back;
         }
@@ -290,6 +320,7 @@ fn content_of<'a>(notification: impl Into<QuotaNotification<'a>>, contact: &Cont
         QuotaNotification::Alert(alert) => Content::Alert(alert, purpose),
         QuotaNotification::GrantExpires(notice) => Content::GrantExpires(notice, purpose),
         QuotaNotification::Usage(notice) => Content::Usage(notice, purpose),
+        QuotaNotification::Resolved(notice) => Content::Resolved(notice, purpose),
     }
 }
 

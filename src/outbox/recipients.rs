@@ -22,6 +22,8 @@ impl Recipients {
     ///
     /// If only disabled contacts would get it, it goes to the subject's other contacts regardless of their filters;
     /// without any, to the operator's contacts that get notices. So a disabled contact silences nothing.
+    ///
+    /// The end of alerts goes only to contacts that ask for it: nobody else got these alerts and waits for their end.
     pub fn select<'a>(
         notification: impl Into<QuotaNotification<'a>>,
         contacts: &ResolvedContacts,
@@ -30,6 +32,13 @@ impl Recipients {
         let notification = notification.into();
         let hears = |contact: &Contact| hears(&contact.filter, notification, on_multiple);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;
+        if let QuotaNotification::Resolved(notice) = notification {
+            // An upgrade ends alerts of the plan before.
+            let operator = operator.iter().map(|one| &one.contact);
+            let hears = |contact: &&Contact| contact.hears_end(notice.scope) && contact.filter.takes(notice);
+            let told = distinct(readable.iter().filter(hears)).into_iter().chain(operator.filter(hears));
+            return Self { contacts: told.cloned().collect(), source: contacts.source, waits: false };
+        }
         let is_left_to_others = !readable.iter().any(hears) && disabled.iter().any(hears);
         // Only now, because each entry with the same address has a filter of its own.
         let told = distinct(readable.iter().filter(|contact| is_left_to_others || hears(contact)));
@@ -47,7 +56,7 @@ impl Recipients {
 fn hears(filter: &ContactFilter, notification: QuotaNotification<'_>, on_multiple: MultiplePolicy) -> bool {
     let hears_higher = || match notification {
         QuotaNotification::Alert(alert) => alert.higher_thresholds.iter().any(|higher| filter.takes_threshold(*higher)),
-        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => false,
+        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) | QuotaNotification::Resolved(_) => false,
     };
     filter.takes(notification) && (on_multiple == MultiplePolicy::Each || !hears_higher())
 }

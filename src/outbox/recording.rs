@@ -67,9 +67,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Repeats a repeatable call until Redis answers it. While Redis is unavailable or refuses this daemon, nobody else
-    /// can lease the delivery either, so this continues after the end of the lease, within [`RECORD_OUTCOME_TIMEOUT`].
-    /// `None`: given up and logged.
+    /// Repeats a repeatable call until Redis answers it, also after the end of the lease: nobody else can lease the
+    /// delivery either. Within [`RECORD_OUTCOME_TIMEOUT`]; `None`: given up and logged.
     pub(super) async fn retry_until_recorded<T, F>(
         &self,
         leased: &LeasedDelivery,

@@ -9,8 +9,8 @@ use super::text::hex;
 use super::text_form::text_id;
 use super::timestamp::{Rfc3339, rfc3339};
 use super::{
-    AlertThreshold, Branch, DeploymentId, Metric, Percent, Period, StreamId, Subject, Threshold, TraceParent, UnixMs,
-    Window,
+    AlertEnd, AlertStatus, AlertThreshold, Branch, DeploymentId, EndReason, Metric, Percent, Period, StreamId, Subject,
+    Threshold, TraceParent, UnixMs, Window,
 };
 
 text_id! {
@@ -110,6 +110,9 @@ pub struct Alert {
     /// The `traceparent` of the event that reached the threshold; absent if it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
+    /// Whether it has ended, as of now: only in lists. Never stored with the alert.
+    #[serde(flatten)]
+    pub status: Option<AlertStatus>,
 }
 
 /// Maximum number of children that an alert names.
@@ -204,6 +207,17 @@ impl Alert {
         self.largest.len() < named
     }
 
+    /// The end of the earlier alert of the same threshold: the limit was raised before this one.
+    pub const fn end_of_earlier(&self) -> AlertEnd {
+        AlertEnd { reason: EndReason::LimitRaised, at: Rfc3339(self.raised_at_ms) }
+    }
+
+    /// The end of the alert with its period, if that is over at `now`. One that was raised later ended at once.
+    pub fn end_by_reset(&self, now: UnixMs) -> Option<AlertEnd> {
+        let Rfc3339(end) = self.resets_at.filter(|Rfc3339(end)| *end <= now)?;
+        Some(AlertEnd { reason: EndReason::Reset, at: Rfc3339(end.max(self.raised_at_ms)) })
+    }
+
     /// The identity of this alert.
     pub const fn key(&self) -> AlertKey<'_> {
         AlertKey {
@@ -217,8 +231,7 @@ impl Alert {
 
     /// An id of the quota's period: `period_` and 32 hex digits, the same for all alerts about it.
     pub fn period_id(&self) -> String {
-        let (window, period) = (self.window.as_str(), self.period.to_string());
-        format!("period_{}", digest_of(&[self.subject.as_str(), self.metric.as_str(), window, &period]))
+        period_id_of(&self.subject, &self.metric, self.period)
     }
 
     /// The percentage of the limit at which the threshold is: a percentage itself, and for a threshold in units the
@@ -237,6 +250,12 @@ impl Alert {
     pub fn used_percent(&self) -> f64 {
         used_percent(self.used, self.limit)
     }
+}
+
+/// An id of a quota's period: see [`Alert::period_id`].
+pub(super) fn period_id_of(subject: &Subject, metric: &Metric, period: Period) -> String {
+    let (window, period) = (period.window().as_str(), period.to_string());
+    format!("period_{}", digest_of(&[subject.as_str(), metric.as_str(), window, &period]))
 }
 
 /// `used` of `limit` in percent with one decimal, rounded down.

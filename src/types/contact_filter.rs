@@ -29,6 +29,8 @@ pub struct ContactFilter {
     pub digest_all: bool,
     /// Whether it also receives the alerts of all levels below its subject.
     pub subtree: bool,
+    /// Whether it hears that its alerts have ended; `None` for the default of its format.
+    pub resolved: Option<bool>,
 }
 
 /// Why a filter is invalid.
@@ -59,6 +61,7 @@ impl ContactFilter {
     }
 
     /// Whether the filter accepts this notification. A notice has no threshold, so only its metric and window count.
+    /// The end of alerts is accepted with any of their thresholds.
     pub fn takes<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> bool {
         let notification = notification.into();
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(notification.metric());
@@ -67,6 +70,7 @@ impl ContactFilter {
             && takes_window
             && match notification {
                 QuotaNotification::Alert(alert) => self.takes_threshold(alert.threshold),
+                QuotaNotification::Resolved(notice) => notice.thresholds.iter().any(|of| self.takes_threshold(*of)),
                 QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => true,
             }
     }
@@ -78,17 +82,20 @@ impl ContactFilter {
         quiet.ends_after(now, notification.timezone().parse().unwrap_or(Zone::UTC))
     }
 
-    /// For how long this notification is gathered with others; `None` if it is sent at once.
+    /// For how long this notification is gathered with others; `None` if it is sent at once, as the end of alerts is.
     pub fn digest_of<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> Option<DigestInterval> {
         let notification = notification.into();
+        if matches!(notification, QuotaNotification::Resolved(_)) {
+            return None;
+        }
         // The next hour begins anew before a digest would be read.
         let is_sent_at_once = is_urgent(notification) && notification.window() != Window::Hour;
         self.digest.filter(|_| !is_sent_at_once || self.digest_all)
     }
 
-    /// `all`, or a text such as `80,used:5000 of requests in day,month, also below, quiet 22:00-07:00, digest 1h`.
+    /// `all`, or a text such as `80,used:5000 of requests in day, also below, quiet 22:00-07:00, digest 1h, ends`.
     pub fn summary(&self) -> String {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } = self;
         let below = if *subtree { ", also below" } else { "" };
         let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
         let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
@@ -99,7 +106,12 @@ impl ContactFilter {
         let all = |of_all: bool| if of_all { " for all" } else { "" };
         let quiet = quiet.map(|quiet| format!(", quiet {quiet}{}", all(*quiet_all))).unwrap_or_default();
         let digest = digest.map(|digest| format!(", digest {digest}{}", all(*digest_all))).unwrap_or_default();
-        format!("{thresholds}{of}{within}{below}{quiet}{digest}")
+        let ends = match resolved {
+            None => "",
+            Some(true) => ", ends",
+            Some(false) => ", no ends",
+        };
+        format!("{thresholds}{of}{within}{below}{quiet}{digest}{ends}")
     }
 }
 
@@ -107,7 +119,7 @@ impl ContactFilter {
 fn is_urgent(notification: QuotaNotification<'_>) -> bool {
     match notification {
         QuotaNotification::Alert(alert) => alert.threshold_share() >= URGENT_PERCENT,
-        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => false,
+        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) | QuotaNotification::Resolved(_) => false,
     }
 }
 

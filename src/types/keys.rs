@@ -163,6 +163,11 @@ impl Keys {
         format!("{}:{subject}", threshold_in_key(threshold))
     }
 
+    /// The field of [`Keys::raised`] that holds the ends of one subject's alerts: `ends:<subject>`.
+    pub fn ends_field(subject: &Subject) -> String {
+        format!("ends:{subject}")
+    }
+
     /// `quota_metrics:{tag}:<period>`.
     pub fn metrics(&self, period: impl Into<Period>) -> String {
         format!("quota_metrics:{}:{}", self.tag, period.into())

@@ -5,6 +5,8 @@
 //! next: [`keys`], the only place that spells Redis keys.
 
 pub mod alert;
+pub mod alert_end;
+pub mod alert_ends;
 pub mod billing;
 mod bucket;
 pub mod channel;
@@ -41,6 +43,7 @@ pub mod period;
 pub mod quiet_time;
 pub mod rate;
 pub mod refusal;
+pub mod resolved_notice;
 pub mod secret;
 pub mod separator;
 pub mod stream_id;
@@ -56,6 +59,8 @@ pub mod usage_notice;
 pub mod window;
 
 pub use alert::{Alert, AlertId, AlertKey, RaisedRecord};
+pub use alert_end::{AlertEnd, AlertState, AlertStatus, EndReason};
+pub use alert_ends::{AlertEnds, NotedEnds};
 pub use billing::{BillingDay, BillingMonth, BillingStart};
 pub use channel::{Channel, ContactChannel};
 pub use contact_filter::{ContactFilter, ContactFilterError};
@@ -88,6 +93,7 @@ pub use period::{Period, PeriodSpan};
 pub use quiet_time::{QuietTime, QuietTimeError};
 pub use rate::Rate;
 pub use refusal::RefusalReason;
+pub use resolved_notice::{ResolvedNotice, ResolvedScope};
 pub use secret::{Secret, SecretUrl};
 pub use separator::{Branch, Separator};
 pub use stream_id::StreamId;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::text_form::text_enum;
 use super::{
-    Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, Subject,
-    UnixMs, UsageNotice, Window,
+    Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, ResolvedNotice,
+    Subject, UnixMs, UsageNotice, Window,
 };
 
 /// The content of a delivery.
@@ -21,6 +21,8 @@ pub enum Notification {
     GrantExpires(GrantNotice),
     /// A limit will be reached, or usage is far above the usual. Each contact of the subject gets one delivery.
     Usage(UsageNotice),
+    /// Alerts have ended. Each contact of the subject that asks for it gets one delivery.
+    Resolved(ResolvedNotice),
     /// Asks one address for consent to receive alerts.
     Verification(VerificationRequest),
     /// Another contact of the subject was disabled.
@@ -38,6 +40,8 @@ text_enum! {
         GrantExpires = "grant_expires",
         /// [`Notification::Usage`].
         Usage = "usage_notice",
+        /// [`Notification::Resolved`].
+        Resolved = "resolved",
         /// [`Notification::Verification`].
         Verification = "verification",
         /// [`Notification::ContactDisabled`].
@@ -73,6 +77,7 @@ impl Notification {
             NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),
             NotificationKind::GrantExpires => serde_json::from_slice(json).map(Self::GrantExpires),
             NotificationKind::Usage => serde_json::from_slice(json).map(Self::Usage),
+            NotificationKind::Resolved => serde_json::from_slice(json).map(Self::Resolved),
             NotificationKind::Verification => serde_json::from_slice(json).map(Self::Verification),
             NotificationKind::ContactDisabled => serde_json::from_slice(json).map(Self::ContactDisabled),
             NotificationKind::Digest => serde_json::from_slice(json).map(Self::Digest),
@@ -90,6 +95,7 @@ impl Notification {
             Self::Alert(_) => NotificationKind::Alert,
             Self::GrantExpires(_) => NotificationKind::GrantExpires,
             Self::Usage(_) => NotificationKind::Usage,
+            Self::Resolved(_) => NotificationKind::Resolved,
             Self::Verification(_) => NotificationKind::Verification,
             Self::ContactDisabled(_) => NotificationKind::ContactDisabled,
             Self::Digest(_) => NotificationKind::Digest,
@@ -102,6 +108,7 @@ impl Notification {
             Self::Alert(alert) => alert.id.as_str(),
             Self::GrantExpires(notice) => &notice.id,
             Self::Usage(notice) => &notice.id,
+            Self::Resolved(notice) => &notice.id,
             Self::Verification(request) => &request.id,
             Self::ContactDisabled(notice) => &notice.id,
             Self::Digest(digest) => &digest.id,
@@ -114,6 +121,7 @@ impl Notification {
             Self::Alert(alert) => Some(&alert.id),
             Self::GrantExpires(_)
             | Self::Usage(_)
+            | Self::Resolved(_)
             | Self::Verification(_)
             | Self::ContactDisabled(_)
             | Self::Digest(_) => None,
@@ -124,9 +132,12 @@ impl Notification {
     pub fn request_id(&self) -> Option<&str> {
         match self {
             Self::Verification(request) => Some(&request.id),
-            Self::Alert(_) | Self::GrantExpires(_) | Self::Usage(_) | Self::ContactDisabled(_) | Self::Digest(_) => {
-                None
-            }
+            Self::Alert(_)
+            | Self::GrantExpires(_)
+            | Self::Usage(_)
+            | Self::Resolved(_)
+            | Self::ContactDisabled(_)
+            | Self::Digest(_) => None,
         }
     }
 
@@ -135,6 +146,7 @@ impl Notification {
         match self {
             Self::GrantExpires(notice) => Some(&notice.id),
             Self::Usage(notice) => Some(&notice.id),
+            Self::Resolved(notice) => Some(&notice.id),
             Self::Alert(_) | Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
@@ -145,6 +157,7 @@ impl Notification {
             Self::Alert(alert) => Some(&alert.subject),
             Self::GrantExpires(notice) => Some(&notice.subject),
             Self::Usage(notice) => Some(&notice.subject),
+            Self::Resolved(notice) => Some(&notice.subject),
             Self::Verification(request) => Some(&request.subject),
             Self::ContactDisabled(notice) => Some(&notice.subject),
             Self::Digest(_) => None,
@@ -157,6 +170,7 @@ impl Notification {
             Self::Alert(alert) => Some(QuotaNotification::Alert(alert)),
             Self::GrantExpires(notice) => Some(QuotaNotification::GrantExpires(notice)),
             Self::Usage(notice) => Some(QuotaNotification::Usage(notice)),
+            Self::Resolved(notice) => Some(QuotaNotification::Resolved(notice)),
             Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
@@ -167,7 +181,7 @@ impl Notification {
             Self::GrantExpires(notice) => Some(notice.expires_at.0),
             Self::Usage(notice) => Some(notice.resets_at.0),
             Self::Verification(request) => Some(request.expires_at_ms),
-            Self::Alert(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
+            Self::Alert(_) | Self::Resolved(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }
     }
 
@@ -177,6 +191,7 @@ impl Notification {
             Self::Alert(alert) => alert.raised_at_ms,
             Self::GrantExpires(notice) => notice.raised_at.0,
             Self::Usage(notice) => notice.raised_at.0,
+            Self::Resolved(notice) => notice.raised_at.0,
             Self::Verification(request) => request.requested_at_ms,
             Self::ContactDisabled(notice) => notice.state.at,
             Self::Digest(digest) => digest.until_ms,
@@ -202,6 +217,14 @@ pub enum QuotaNotification<'a> {
     GrantExpires(&'a GrantNotice),
     /// A limit will be reached, or usage is far above the usual.
     Usage(&'a UsageNotice),
+    /// Alerts have ended.
+    Resolved(&'a ResolvedNotice),
+}
+
+impl<'a> From<&'a ResolvedNotice> for QuotaNotification<'a> {
+    fn from(notice: &'a ResolvedNotice) -> Self {
+        Self::Resolved(notice)
+    }
 }
 
 impl<'a> From<&'a UsageNotice> for QuotaNotification<'a> {
@@ -229,6 +252,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(_) => NotificationKind::Alert,
             Self::GrantExpires(_) => NotificationKind::GrantExpires,
             Self::Usage(_) => NotificationKind::Usage,
+            Self::Resolved(_) => NotificationKind::Resolved,
         }
     }
 
@@ -238,6 +262,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(alert) => alert.id.as_str(),
             Self::GrantExpires(notice) => &notice.id,
             Self::Usage(notice) => &notice.id,
+            Self::Resolved(notice) => &notice.id,
         }
     }
 
@@ -245,7 +270,7 @@ impl<'a> QuotaNotification<'a> {
     pub const fn alert_id(self) -> Option<&'a AlertId> {
         match self {
             Self::Alert(alert) => Some(&alert.id),
-            Self::GrantExpires(_) | Self::Usage(_) => None,
+            Self::GrantExpires(_) | Self::Usage(_) | Self::Resolved(_) => None,
         }
     }
 
@@ -255,6 +280,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(_) => None,
             Self::GrantExpires(notice) => Some(&notice.id),
             Self::Usage(notice) => Some(&notice.id),
+            Self::Resolved(notice) => Some(&notice.id),
         }
     }
 
@@ -264,6 +290,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(alert) => &alert.subject,
             Self::GrantExpires(notice) => &notice.subject,
             Self::Usage(notice) => &notice.subject,
+            Self::Resolved(notice) => &notice.subject,
         }
     }
 
@@ -273,6 +300,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(alert) => &alert.metric,
             Self::GrantExpires(notice) => &notice.metric,
             Self::Usage(notice) => &notice.metric,
+            Self::Resolved(notice) => &notice.metric,
         }
     }
 
@@ -282,6 +310,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(alert) => alert.window,
             Self::GrantExpires(notice) => notice.window,
             Self::Usage(notice) => notice.window,
+            Self::Resolved(notice) => notice.window,
         }
     }
 
@@ -291,6 +320,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(alert) => &alert.timezone,
             Self::GrantExpires(notice) => &notice.timezone,
             Self::Usage(notice) => &notice.timezone,
+            Self::Resolved(notice) => &notice.timezone,
         }
     }
 
@@ -300,6 +330,7 @@ impl<'a> QuotaNotification<'a> {
             Self::Alert(alert) => &alert.plan,
             Self::GrantExpires(notice) => &notice.plan,
             Self::Usage(notice) => &notice.plan,
+            Self::Resolved(notice) => &notice.plan,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
 use super::{Cursor, Observer, alerts};
 use crate::ledger::raised_scan::{self, RaisedPosition, RaisedSlice};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, AlertId, Metric, Percent, RaisedRecord, UnixMs, Window};
+use crate::types::{Alert, AlertId, Metric, Percent, UnixMs, Window};
 
 /// Number of alerts whose deliveries are read at once in the search for those that reached nobody.
 const JUDGED_AT_ONCE: usize = 200;
@@ -111,8 +111,8 @@ impl Observer {
         let mut periods = alerts::kept_periods(now);
         periods.retain(|period| filter.window.is_none_or(|window| window == period.window()));
         let slice = raised_scan::read_slice(&self.partitions, &periods, filter.metric.as_ref(), from).await?;
-        let RaisedSlice { records, next } = slice;
-        let mut raised: Vec<Alert> = records.into_iter().flat_map(RaisedRecord::into_alerts).collect();
+        let RaisedSlice { alerts, next } = slice;
+        let mut raised = alerts.into_stated(now);
         raised.sort_by_cached_key(place);
         Ok((raised, next))
     }

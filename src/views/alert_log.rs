@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::outbox::alert_log::months;
 use crate::redis_client::Partition;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Subject, UnixMs};
+use crate::types::{AlertStatus, Subject, UnixMs};
 
 /// Number of entries per read.
 const ENTRIES_AT_ONCE: usize = 1_000;
@@ -21,6 +21,9 @@ pub struct LoggedAlert {
     /// The alert as it was raised.
     #[schemars(with = "crate::types::Alert")]
     pub alert: Value,
+    /// Whether it had ended, and why, as it was last noticed.
+    #[serde(flatten)]
+    pub status: AlertStatus,
     /// How its deliveries ended, in the order of their ends. A pending one is missing.
     pub deliveries: Vec<LoggedDelivery>,
 }
@@ -66,7 +69,7 @@ type Fields = Vec<(String, String)>;
 ///
 /// The error of Redis or of the connection.
 pub async fn of_partition(Partition { client, keys }: &Partition, filter: &LogFilter) -> RedisResult<Vec<LoggedAlert>> {
-    let (mut alerts, mut positions) = (Vec::new(), HashMap::new());
+    let (mut alerts, mut positions, mut states) = (Vec::new(), HashMap::new(), HashMap::new());
     let now = client.server_time().await?;
     for month in months(now).into_iter().filter(|month| month.end() > filter.since) {
         let mut from = "-".to_owned();
@@ -78,10 +81,23 @@ pub async fn of_partition(Partition { client, keys }: &Partition, filter: &LogFi
             from = format!("({last}");
             for (_, fields) in &entries {
                 add(fields, filter, &mut alerts, &mut positions);
+                states.extend(state(fields));
             }
         }
     }
+    // The end of an alert may be noticed before the alert leaves the outbox.
+    for (alert, status) in states {
+        if let Some(at) = positions.get(&alert) {
+            alerts[*at].status = status;
+        }
+    }
     Ok(alerts)
+}
+
+/// The state of an alert that an entry tells.
+fn state(fields: &Fields) -> Option<(String, AlertStatus)> {
+    let field = |name: &str| fields.iter().find(|(named, _)| named == name).map(|(_, value)| value);
+    Some((field("alert_id")?.clone(), serde_json::from_str(field("state")?).ok()?))
 }
 
 /// Adds what an entry tells. An end without its alert is that of one outside the filter.
@@ -100,7 +116,7 @@ fn add(
             let is_wanted = filter.subject.as_ref().is_none_or(|wanted| alert["subject"] == wanted.as_str());
             if is_wanted && (filter.since..filter.until).contains(&raised) {
                 positions.insert(alert_id, alerts.len());
-                alerts.push(LoggedAlert { alert, deliveries: Vec::new() });
+                alerts.push(LoggedAlert { alert, status: None.into(), deliveries: Vec::new() });
             }
         }
         None => {

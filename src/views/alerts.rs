@@ -57,11 +57,17 @@ fn periods(now: UnixMs, back: u64) -> Vec<Period> {
 }
 
 /// Reads the alerts of these periods that pass the filter, ordered by time. If one event reaches several thresholds,
-/// the lower one comes first. The work is bounded by the number of alerts in these periods.
-pub async fn of_periods(partition: &Partition, periods: &[Period], filter: &AlertFilter) -> RedisResult<Vec<Alert>> {
+/// the lower one comes first, each with its state at `now`, server time. The work is bounded by the number of alerts in
+/// these periods.
+pub async fn of_periods(
+    partition: &Partition,
+    periods: &[Period],
+    filter: &AlertFilter,
+    now: UnixMs,
+) -> RedisResult<Vec<Alert>> {
     let alerts = match &filter.subject {
-        Some(subject) => query::alerts_of(partition, subject, periods).await?,
-        None => query::alerts(partition, periods).await?,
+        Some(subject) => query::alerts_of(partition, subject, periods, now).await?,
+        None => query::alerts(partition, periods, now).await?,
     };
     let passed = alerts.into_iter().filter(|alert| filter.since.is_none_or(|since| since <= alert.raised_at_ms));
     Ok(in_order(passed.collect()))
@@ -72,13 +78,14 @@ pub async fn of_partitions(
     partitions: &Partitions,
     periods: &[Period],
     filter: &AlertFilter,
+    now: UnixMs,
 ) -> RedisResult<Vec<Alert>> {
     if let Some(subject) = &filter.subject {
-        return of_periods(partitions.partition_of(subject), periods, filter).await;
+        return of_periods(partitions.partition_of(subject), periods, filter, now).await;
     }
     let mut listed = Vec::new();
     for partition in partitions.iter() {
-        listed.extend(of_periods(partition, periods, filter).await?);
+        listed.extend(of_periods(partition, periods, filter, now).await?);
     }
     Ok(in_order(listed))
 }

@@ -146,9 +146,9 @@ impl Observer {
         let mut periods = alerts::open_periods(now);
         periods.retain(|period| filter.window.is_none_or(|window| window == period.window()));
         let slice = raised_scan::read_slice(&self.partitions, &periods, filter.metric.as_ref(), from).await?;
-        let examined = slice.records.len();
+        let examined = slice.alerts.records.len();
         let mut reached: BTreeMap<MetricPeriod, BTreeMap<Subject, Vec<Alert>>> = BTreeMap::new();
-        let raised = slice.records.into_iter().map(|record| record.alert);
+        let raised = slice.alerts.records.into_iter().map(|stored| stored.record.alert);
         for alert in raised.filter(|alert| alert.resets_at.is_none_or(|end| now < end.0)) {
             let of = MetricPeriod { metric: alert.metric.clone(), period: alert.period };
             reached.entry(of).or_default().entry(alert.subject.clone()).or_default().push(alert);

@@ -112,7 +112,7 @@ pub async fn read(partition: &Partition, plans: &Plans, request: UsageRequest) -
     });
     let limited: BTreeSet<MetricPeriod> = limited.collect();
     let asked: Vec<Period> = periods.values().map(|span| span.period).collect();
-    let usages = query::usage(partition, &subject, &asked, &limited).await?;
+    let usages = query::usage(partition, &subject, &asked, &limited, now).await?;
     let with_forecast: BTreeSet<&Metric> =
         limited.iter().filter(|of| of.period.window().has_forecast()).map(|of| &of.metric).collect();
     let with_forecast: Vec<(&Subject, &Metric)> = with_forecast.into_iter().map(|metric| (&subject, metric)).collect();

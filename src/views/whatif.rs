@@ -294,6 +294,7 @@ fn alert_of(subject: &Subject, metric: &Metric, profile: &Profile, reached: &Rea
         higher_thresholds: Vec::new(),
         largest: Vec::new(),
         traceparent: None,
+        status: None,
     }
 }
 

@@ -386,3 +386,25 @@ fn a_time_of_day_that_occurs_twice_shows_its_offset() {
     let later = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000 + 2 * 3_600_000));
     assert!(!render(&later, AlertPurpose::Alert).text.contains("+01:00"), "03:29 occurs once");
 }
+
+/// The end of alerts, as people read it in both languages and as each receiver gets it.
+#[test]
+fn the_end_of_alerts_is_told_in_each_language_and_format() {
+    let config = Config::defaults().expect("valid");
+    let settings = ChannelSettings { email: &config.email, webhook: &config.webhook, dns: &config.dns };
+    let mut texts = Table::default();
+    let languages = ["en", "vi"].map(|locale| (MessageFormat::Standard, Some(Locale::parse(locale).expect("legal"))));
+    for (format, locale) in languages.into_iter().chain(MessageFormat::BUILT_IN.map(|format| (format, None))) {
+        let (alert, labels) = (exceeded(), &Labels::default());
+        let request = PreviewRequest { alert: &alert, labels, format: &format, locale: locale.as_ref() };
+        let of_mails = |name: &str| locale.is_some() && name.starts_with("resolved-");
+        for part in preview(settings, request).expect("renders") {
+            let name = part.part.name;
+            if of_mails(name) || locale.is_none() && name == "webhook-resolved" {
+                let of = locale.as_ref().map_or(format.to_string(), ToString::to_string);
+                texts.add(format!("{of}: {name}"), part.text);
+            }
+        }
+    }
+    insta::assert_snapshot!("resolved", texts);
+}

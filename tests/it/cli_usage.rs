@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::support::binary::{Finished, quotabell};
 use crate::support::outbox::{alert, in_period, subject};
 use crate::support::recorded_usage::RecordedUsage;
-use quotabell::types::{Alert, Day, DaySpan, Period, PeriodSpan, UnixMs, Window, keys};
+use quotabell::types::{Alert, AlertEnd, Day, DaySpan, Period, PeriodSpan, UnixMs, Window, keys};
 use serde_json::{Value, json};
 
 fn run(usage: &RecordedUsage, line: &str) -> Finished {
@@ -82,7 +82,7 @@ async fn each_window_with_a_limit_is_shown() {
         let expected = json!({
             "subject": "alice", "plan": "free", "timezone": "Asia/Tokyo",
             "metrics": [{"metric": "requests", "windows": [
-                expected_of(hour, 480, 600, 80.0, &[&first, &second]),
+                expected_of(hour, 480, 600, 80.0, &[&stated(&first, None), &stated(&second, None)]),
                 expected_of(day, 4999, 5000, 99.9, &[]),
                 expected_of(week, 7, 20_000, 0.0, &[]),
                 expected_of(month, 0, 100_000, 0.0, &[]),
@@ -130,6 +130,11 @@ async fn windows_without_a_limit_are_shown_where_they_say_something() {
     }
 }
 
+/// The alert with its state, as it is shown.
+fn stated(alert: &Alert, end: Option<AlertEnd>) -> Alert {
+    Alert { status: Some(end.into()), ..alert.clone() }
+}
+
 /// A customer who upgraded at noon got two alerts at 80 %: both are shown.
 #[tokio::test]
 async fn alerts_that_a_higher_limit_followed_are_shown() {
@@ -139,7 +144,9 @@ async fn alerts_that_a_higher_limit_followed_are_shown() {
     let (first, second, third) = (at(1), at(2), at(3));
     usage.raise(&third, &[&first, &second]).await;
     let shown = shown(&usage, &format!("alice --day {day}"));
-    assert_eq!(windows(&shown)[0]["alerts"], json!([first, second, third]));
+    let ended = |alert, by: &Alert| stated(alert, Some(by.end_of_earlier()));
+    let expected = json!([ended(&first, &second), ended(&second, &third), stated(&third, None)]);
+    assert_eq!(windows(&shown)[0]["alerts"], expected);
 }
 
 /// A subject without settings and usage still has a plan, and 0 is an answer.

@@ -7,6 +7,7 @@ mod api_check_kill;
 mod api_events_kill;
 mod digest_kill;
 mod disabling_kill;
+mod ends_kill;
 mod erasure_kill;
 mod grants_kill;
 mod history_kill;

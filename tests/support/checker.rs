@@ -342,7 +342,12 @@ impl Checker<'_> {
             entries_read: entries_read.unwrap_or(0),
             counts,
             refused: refused.collect(),
-            records: hashes.into_iter().flatten().map(record).collect(),
+            records: hashes
+                .into_iter()
+                .flatten()
+                .filter(|(field, _)| !field.starts_with("ends:"))
+                .map(record)
+                .collect(),
             flags: flags.into_iter().zip(ids).collect(),
             children,
             counted: totals.counted,

@@ -144,6 +144,7 @@ impl Partition {
             plans,
             cache_entries: 1000,
             changes,
+            judged: Default::default(),
             new_alerts: Arc::default(),
             status: CountingStatus::default(),
         });

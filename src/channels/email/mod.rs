@@ -16,6 +16,7 @@ use super::error::ChannelError;
 use super::grant_text;
 use super::labels::Labels;
 use super::notice_text;
+use super::resolved_text;
 use super::resolver::DnsConfig;
 use super::set_text;
 use super::usage_text;
@@ -75,8 +76,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             "templates",
             "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
              verify.html, disabled_subject.txt, disabled.txt, grant_expires_subject.txt, grant_expires.txt, \
-             grant_expires.html, usage_notice_subject.txt, usage_notice.txt, alerts_subject.txt, alerts.txt, \
-             alerts.html and prefix.txt, also in folders named by a locale such as vi",
+             grant_expires.html, usage_notice_subject.txt, usage_notice.txt, resolved_subject.txt, resolved.txt, \
+             alerts_subject.txt, alerts.txt, alerts.html and prefix.txt, also in folders named by a locale such as vi",
         ),
         setting("ca_file", "the path of a PEM file of certificates"),
         setting(
@@ -101,6 +102,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("grant-expires-html", "Its HTML part"),
         part("usage-notice-subject", "The subject line of the email about a limit that will be reached"),
         part("usage-notice-text", "Its text part"),
+        part("resolved-subject", "The subject line of the email about the end of alerts"),
+        part("resolved-text", "Its text part"),
         part("alerts-subject", "The subject line of the email about several alerts"),
         part("alerts-text", "Its text part"),
         part("alerts-html", "Its HTML part"),
@@ -227,6 +230,7 @@ fn alert_id(content: Content<'_>) -> Option<&str> {
 fn thread_id(content: Content<'_>) -> Option<String> {
     match content {
         Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
+        Content::Resolved(notice, _) => Some(notice.period_id()),
         Content::Set(set) => {
             let mut threads = set.items.iter().map(|item| thread_id(item.content));
             let first = threads.next()??;
@@ -245,7 +249,7 @@ fn render_with(
     locale: Option<&Locale>,
 ) -> Option<Result<Rendered, ChannelError>> {
     match content {
-        Content::Alert(..) | Content::GrantExpires(..) | Content::Usage(..) => {
+        Content::Alert(..) | Content::GrantExpires(..) | Content::Usage(..) | Content::Resolved(..) => {
             templates.render_quota(content, labels, now, locale)
         }
         Content::Set(set) => Some(templates.render_set(set, now, locale)),
@@ -296,7 +300,10 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
         templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
     let usage_notice = usage_text::sample_for(alert);
     let usage = templates.render_usage_notice(&usage_notice, labels, AlertPurpose::Alert, locale)?;
+    let resolved = resolved_text::sample_for(alert);
+    let resolved = templates.render_resolved(&resolved, labels, AlertPurpose::Alert, locale)?;
     let several = templates.render_set(&set_text::sample(alert, &usage_notice, labels), now, locale)?;
     let notices = [disabled.heading, disabled.text, subject_line, text, html, usage.heading, usage.text];
-    Ok(texts.chain(notices).chain([several.subject_line, several.text, several.html]).collect())
+    let last = [resolved.heading, resolved.text, several.subject_line, several.text, several.html];
+    Ok(texts.chain(notices).chain(last).collect())
 }

@@ -39,6 +39,8 @@ shipped!(
     "grant_expires.html",
     "usage_notice_subject.txt",
     "usage_notice.txt",
+    "resolved_subject.txt",
+    "resolved.txt",
     "alerts_subject.txt",
     "alerts.txt",
     "alerts.html",

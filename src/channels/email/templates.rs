@@ -19,18 +19,20 @@ use crate::channels::error::ChannelError;
 use crate::channels::grant_text;
 use crate::channels::labels::Labels;
 use crate::channels::notice_text::{self, NoticeText};
+use crate::channels::resolved_text;
 use crate::channels::sample::{SAMPLE_AT, Sample};
 use crate::channels::set_text;
 use crate::channels::templating::{self, entities, environment, variables};
 use crate::channels::usage_text;
 use crate::types::text::printable;
-use crate::types::{Alert, DisabledNotice, GrantNotice, Locale, Percent, UnixMs, UsageNotice};
+use crate::types::{Alert, DisabledNotice, GrantNotice, Locale, Percent, ResolvedNotice, UnixMs, UsageNotice};
 
 /// The templates of an alert: the prefix of the subject line of a copy or a test, and the three parts.
 const ALERT: [&str; 4] = ["prefix.txt", "subject.txt", "alert.txt", "alert.html"];
 const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
 const USAGE_NOTICE: [&str; 2] = ["usage_notice_subject.txt", "usage_notice.txt"];
+const RESOLVED: [&str; 2] = ["resolved_subject.txt", "resolved.txt"];
 const ALERTS: [&str; 3] = ["alerts_subject.txt", "alerts.txt", "alerts.html"];
 const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
@@ -147,6 +149,9 @@ impl Templates {
         for (notice, labels, purpose) in usage_text::samples() {
             self.render_usage_notice(&notice, &labels, purpose, Some(locale))?;
         }
+        for (notice, labels, purpose) in resolved_text::samples() {
+            self.render_resolved(&notice, &labels, purpose, Some(locale))?;
+        }
         let (alert, notice) = (Sample::example().alert(sample_percent(), SAMPLE_AT), usage_text::sample());
         let set = set_text::sample(&alert, &notice, &Labels::sample());
         self.render_set(&set, SAMPLE_AT, Some(locale))?;
@@ -213,6 +218,18 @@ impl Templates {
         Ok(NoticeText { heading: one_line(&heading), text })
     }
 
+    /// Renders the notice of the end of alerts. Pure.
+    pub(in crate::channels) fn render_resolved(
+        &self,
+        notice: &ResolvedNotice,
+        labels: &Labels,
+        purpose: AlertPurpose,
+        locale: Option<&Locale>,
+    ) -> Result<NoticeText, ChannelError> {
+        let [heading, text] = self.render_all(RESOLVED, &resolved_text::variables(notice, labels, purpose), locale)?;
+        Ok(NoticeText { heading: one_line(&heading), text })
+    }
+
     /// Renders an alert or a notice about a quota, sent at `now`; `None` for other content. Pure.
     pub(super) fn render_quota(
         &self,
@@ -228,6 +245,9 @@ impl Templates {
             }
             Content::Usage(notice, purpose) => {
                 Some(self.render_usage_notice(notice, labels, purpose, locale).map(Rendered::from))
+            }
+            Content::Resolved(notice, purpose) => {
+                Some(self.render_resolved(notice, labels, purpose, locale).map(Rendered::from))
             }
             _ => None,
         }
@@ -315,6 +335,9 @@ fn sample_of(name: &str) -> Value {
         }
         _ if USAGE_NOTICE.contains(&name) => {
             usage_text::variables(&usage_text::sample(), &Labels::default(), AlertPurpose::Alert)
+        }
+        _ if RESOLVED.contains(&name) => {
+            resolved_text::variables(&resolved_text::sample(), &Labels::default(), AlertPurpose::Alert)
         }
         _ if ALERTS.contains(&name) => {
             let notice = usage_text::sample();

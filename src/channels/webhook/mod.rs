@@ -14,6 +14,7 @@ use super::channel::{
 };
 use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
+use super::resolved_text;
 use super::resolver::DnsConfig;
 use super::set_text;
 use super::tls;
@@ -78,6 +79,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     server_absence: None,
     preview_parts: &[
         part("webhook", "The webhook's JSON body"),
+        part("webhook-resolved", "The webhook's JSON body about the end of alerts"),
         part("webhook-digest", "The webhook's JSON body with several alerts"),
     ],
 };
@@ -209,7 +211,9 @@ pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Re
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
     let notice = usage_text::sample_for(alert);
     let several = set_text::sample(alert, &notice, labels);
-    let contents = [Content::Alert(alert, AlertPurpose::Alert), Content::Set(&several)];
+    let resolved = resolved_text::sample_for(alert);
+    let purpose = AlertPurpose::Alert;
+    let contents = [Content::Alert(alert, purpose), Content::Resolved(&resolved, purpose), Content::Set(&several)];
     let body = |content| Ok(templates.body(&options, content, labels, alert.raised_at_ms)?.json);
     contents.into_iter().map(body).collect()
 }

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::channels::channel::{AlertPurpose, ConsentProof, Content, MessageSet};
 use crate::channels::labels::Labels;
-use crate::types::alert::used_percent;
+use crate::types::alert::{percent_of_limit, used_percent};
 use crate::types::text::is_control;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, Subject, UnixMs, UsageNotice,
-    UsageNoticeKind,
+    Alert, AlertThreshold, DailyDigest, DeadDelivery, DisabledNotice, GrantNotice, ResolvedNotice, Subject, UnixMs,
+    UsageNotice, UsageNoticeKind,
 };
 
 /// The source of CloudEvents. Ids are unique across deployments, so all of them have the same source.
@@ -50,6 +50,9 @@ impl<'a> Payload<'a> {
                     UsageNoticeKind::Silence => "quota.silence",
                 };
                 (kind, notice.raised_at.0, usage_data(notice, labels, purpose), Some(&notice.subject))
+            }
+            Content::Resolved(notice, purpose) => {
+                ("quota.resolved", notice.raised_at.0, resolved_data(notice, labels, purpose), Some(&notice.subject))
             }
             Content::Verification(question) => {
                 // A code is for people: a webhook is never asked for one.
@@ -97,6 +100,7 @@ pub(super) fn cloud_event(content: Content<'_>, labels: &Labels, now: UnixMs) ->
         Content::Alert(..)
         | Content::GrantExpires(..)
         | Content::Usage(..)
+        | Content::Resolved(..)
         | Content::Verification(_)
         | Content::Set(_) => event,
         // The members of these notices are sorted, as receivers know them.
@@ -192,6 +196,30 @@ fn usage_data(notice: &UsageNotice, labels: &Labels, purpose: AlertPurpose) -> S
     };
     let members = members.into_iter().chain(of_kind).chain([usual]);
     object(members.chain(label_members(labels)).chain(copy_mark(purpose)))
+}
+
+fn resolved_data(notice: &ResolvedNotice, labels: &Labels, purpose: AlertPurpose) -> String {
+    let first = [
+        ("subject", json(&notice.subject)),
+        ("metric", json(notice.metric.as_str())),
+        ("window", json(notice.window.as_str())),
+        ("period", json(notice.period.to_string())),
+    ];
+    let highest = notice.highest();
+    let percent = highest.percent().map(|percent| ("threshold_percent", json(percent.get())));
+    let rest = [
+        ("threshold", json(AlertThreshold::from(highest))),
+        ("used", json(notice.used)),
+        ("limit", json(notice.limit)),
+        ("used_percent", json(notice.limit.and_then(|limit| percent_of_limit(notice.used, limit)))),
+        ("plan", json(&notice.plan)),
+        ("timezone", json(&notice.timezone)),
+        ("resets_at", json(notice.resets_at.map(|end| shortest(end.0)))),
+        ("reason", json(notice.reason.as_str())),
+        ("resolved_at", json(shortest(notice.resolved_at.0))),
+        ("thresholds", json(&notice.thresholds)),
+    ];
+    object(first.into_iter().chain(percent).chain(rest).chain(label_members(labels)).chain(copy_mark(purpose)))
 }
 
 /// Only a copy, for a contact of the operator, is marked.

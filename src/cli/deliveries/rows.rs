@@ -194,6 +194,15 @@ pub(super) fn print_detail(
             ("raised", notice.raised_at.to_string()),
         ]);
     }
+    if let Some(notice) = &detail.resolved_notice {
+        pairs.extend([
+            ("notice", notice.id.clone()),
+            ("metric", notice.metric.to_string()),
+            (notice.window.as_str(), format!("{} ({})", notice.period, notice.timezone)),
+            ("resolved", format!("{} at {}", notice.reason, notice.resolved_at)),
+            ("raised", notice.raised_at.to_string()),
+        ]);
+    }
     if let Some(alert) = &detail.alert {
         pairs.extend([
             ("metric", alert.metric.to_string()),

@@ -32,7 +32,7 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, AlertThreshold, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState,
     Destination, DisabledNotice, DisabledState, GrantNotice, Metric, NotificationKind, OutcomeClass, Percent, Period,
-    QuotaNotification, Subject, UnixMs, UsageNotice, VerificationRequest,
+    QuotaNotification, ResolvedNotice, Subject, UnixMs, UsageNotice, VerificationRequest,
 };
 
 /// A delivery.
@@ -105,6 +105,9 @@ pub struct DeliveryDetailView {
     /// The notice of usage, as it was raised; absent unless the delivery carries one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage_notice: Option<UsageNotice>,
+    /// The end of alerts, as it was raised; absent unless the delivery carries one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved_notice: Option<ResolvedNotice>,
     /// The request for consent; null if the delivery carries none.
     pub verification: Option<VerificationView>,
     /// The disabled contact; absent unless the delivery carries a notice of it.
@@ -168,7 +171,8 @@ impl DeliveryDetailView {
     pub fn quota(&self) -> Option<QuotaNotification<'_>> {
         let notice = self.grant_notice.as_ref().map(QuotaNotification::from);
         let usage = self.usage_notice.as_ref().map(QuotaNotification::from);
-        self.alert.as_ref().map(QuotaNotification::from).or(notice).or(usage)
+        let resolved = self.resolved_notice.as_ref().map(QuotaNotification::from);
+        self.alert.as_ref().map(QuotaNotification::from).or(notice).or(usage).or(resolved)
     }
 
     /// Whether it goes to a contact of its subject, including fallback contacts.

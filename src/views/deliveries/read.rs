@@ -16,14 +16,14 @@ use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, GrantNotice,
-    Keys, NotificationKind, UnixMs, UsageNotice, VerificationRequest,
+    Keys, NotificationKind, ResolvedNotice, UnixMs, UsageNotice, VerificationRequest,
 };
 
 /// Number of deliveries that are read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "type",
     "alert_id",
     "subject",
@@ -38,6 +38,7 @@ const FIELDS: [&str; 18] = [
     "alert",
     "grant_expires",
     "usage_notice",
+    "resolved",
     "verification",
     "discarded_at_ms",
     "destination",
@@ -266,7 +267,7 @@ pub async fn read_detail(
         FIELDS.into_iter().filter_map(|name| hash.remove(name).map(|value| (name, value))).collect();
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
     let stored = StoredDelivery::from_fields(keys, id, fields, times.into_iter().next().unwrap_or_default());
-    let Some(StoredDelivery { view, alert, grant_notice, usage_notice, verification }) = stored else {
+    let Some(StoredDelivery { view, alert, grant_notice, usage_notice, resolved_notice, verification }) = stored else {
         return Ok(None);
     };
     let notice = hash.get(NotificationKind::ContactDisabled.as_str());
@@ -277,6 +278,7 @@ pub async fn read_detail(
         alert,
         grant_notice,
         usage_notice,
+        resolved_notice,
         verification: verification.map(VerificationView::from),
         disabled_contact: notice.map(DisabledContactView::from),
         contact: None,
@@ -304,6 +306,7 @@ struct StoredDelivery {
     alert: Option<Alert>,
     grant_notice: Option<GrantNotice>,
     usage_notice: Option<UsageNotice>,
+    resolved_notice: Option<ResolvedNotice>,
     verification: Option<VerificationRequest>,
 }
 
@@ -320,8 +323,11 @@ impl StoredDelivery {
         let alert: Option<Alert> = take("alert").and_then(|json| serde_json::from_str(&json).ok());
         let grant_notice: Option<GrantNotice> = take("grant_expires").and_then(|json| serde_json::from_str(&json).ok());
         let usage_notice: Option<UsageNotice> = take("usage_notice").and_then(|json| serde_json::from_str(&json).ok());
-        let of_usage = usage_notice.as_ref().map(|notice| &notice.metric);
-        let of_notice = grant_notice.as_ref().map(|notice| &notice.metric).or(of_usage);
+        let resolved_notice: Option<ResolvedNotice> =
+            take("resolved").and_then(|json| serde_json::from_str(&json).ok());
+        let of_usage = usage_notice.as_ref().map(|notice| (&notice.metric, notice.period));
+        let of_period = of_usage.or(resolved_notice.as_ref().map(|notice| (&notice.metric, notice.period)));
+        let of_notice = grant_notice.as_ref().map(|notice| &notice.metric).or(of_period.map(|(metric, _)| metric));
         let verification = take("verification").and_then(|json| serde_json::from_str(&json).ok());
         let view = DeliveryView {
             id: id.clone(),
@@ -339,7 +345,7 @@ impl StoredDelivery {
             metric: alert.as_ref().map(|alert| &alert.metric).or(of_notice).cloned(),
             threshold_percent: alert.as_ref().and_then(|alert| alert.threshold.percent()),
             threshold: alert.as_ref().map(|alert| alert.threshold.into()),
-            period: alert.as_ref().map(|alert| alert.period).or(usage_notice.as_ref().map(|notice| notice.period)),
+            period: alert.as_ref().map(|alert| alert.period).or(of_period.map(|(_, period)| period)),
             created_at: take("created_at_ms").and_then(time)?,
             ended_at: take("ended_at_ms").and_then(time),
             replayed_at: take("replayed_at_ms").and_then(time),
@@ -347,7 +353,7 @@ impl StoredDelivery {
             next_probe: of_pending(times.next_probe),
             discarded_at: take("discarded_at_ms").and_then(time),
         };
-        Some(Self { view, alert, grant_notice, usage_notice, verification })
+        Some(Self { view, alert, grant_notice, usage_notice, resolved_notice, verification })
     }
 }
 

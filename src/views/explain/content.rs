@@ -1,17 +1,20 @@
 //! Explains what a delivery carries, and why that was raised. Pure.
 
-use crate::types::{Alert, GrantNotice, MetricFormat, NotificationKind, Threshold, UsageNotice, UsageNoticeKind};
+use crate::types::{
+    Alert, AlertEnd, AlertStatus, EndReason, GrantNotice, MetricFormat, NotificationKind, ResolvedNotice,
+    ResolvedScope, Threshold, UsageNotice, UsageNoticeKind,
+};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::DisabledContactView;
 
-/// Number of sentences of [`crossing`].
+/// Number of sentences of [`crossing`] about an alert whose state is not known.
 pub(super) const CROSSING: usize = 2;
 
-/// Explains why the alert was raised.
-pub(super) fn crossing(alert: &Alert, of: &MetricFormat, stream: &str) -> [String; CROSSING] {
+/// Explains why the alert was raised, and its state.
+pub(super) fn crossing(alert: &Alert, of: &MetricFormat, stream: &str) -> Vec<String> {
     let Alert { id, subject, metric, window, period, threshold, threshold_units, limit, .. } = alert;
     let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
-    [
+    let raised: [String; CROSSING] = [
         format!(
             "{subject} reached {} of {} of {metric} {}: the count went from {} to {}, and {} {} needed.",
             threshold_name(*threshold),
@@ -29,7 +32,8 @@ pub(super) fn crossing(alert: &Alert, of: &MetricFormat, stream: &str) -> [Strin
             "The commit of the entries {first_entry} to {last_entry} of {stream} raised alert {id} at {raised_at_ms}, under plan \
              {plan}."
         ),
-    ]
+    ];
+    raised.into_iter().chain(alert.status.map(status)).collect()
 }
 
 /// `80%`, `the threshold used:5000`.
@@ -58,6 +62,7 @@ pub(super) fn notice(detail: &DeliveryDetailView, of: &MetricFormat) -> Option<S
         }
         (NotificationKind::GrantExpires, _) => detail.grant_notice.as_ref().map(|notice| expiring_grant(notice, of)),
         (NotificationKind::Usage, _) => detail.usage_notice.as_ref().map(|notice| usage(notice, of)),
+        (NotificationKind::Resolved, _) => detail.resolved_notice.as_ref().map(|notice| resolved(notice, of)),
         (NotificationKind::Digest, _) => {
             Some("It is no alert but the operator's digest of a day: what did not reach anybody.".to_owned())
         }
@@ -89,6 +94,41 @@ fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
         "It is no alert but a notice: at {raised_at}, {why}; {subject} had used {used} and {usual_by_now} are usual by \
          that time. Its id is {id}."
     )
+}
+
+/// Explains why the end of alerts was raised.
+fn resolved(notice: &ResolvedNotice, of: &MetricFormat) -> String {
+    let ResolvedNotice { id, scope, subject, metric, window, period, thresholds, used, .. } = notice;
+    let what = match scope {
+        ResolvedScope::Quota => "the last open alert",
+        ResolvedScope::Alert => "the alert",
+    };
+    let thresholds: Vec<String> = thresholds.iter().map(|threshold| threshold_name(*threshold)).collect();
+    format!(
+        "It is no alert but an end: at {}, {what} of {subject} ({metric}, {window} {period}) at {} had ended, because {}; \
+         {} were used. Its id is {id}.",
+        notice.resolved_at,
+        thresholds.join(" and "),
+        ended_because(notice.reason),
+        of.amount(*used),
+    )
+}
+
+/// Explains the state of an alert.
+fn status(AlertStatus { end, .. }: AlertStatus) -> String {
+    match end {
+        Some(AlertEnd { reason, at }) => format!("It ended at {at}, because {}.", ended_because(reason)),
+        None => "It is open: the count is at or above the threshold.".to_owned(),
+    }
+}
+
+/// Why an alert has ended, as part of a sentence.
+const fn ended_because(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Reset => "the period was over",
+        EndReason::LimitRaised => "a higher limit or a grant put the count below the threshold",
+        EndReason::Credited => "a credit put the count below the threshold",
+    }
 }
 
 /// Explains why the notice before units of a grant expire was raised.

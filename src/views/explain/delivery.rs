@@ -200,6 +200,9 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     }
     said.extend(quiet(facts));
     said.extend(digest(facts, due));
+    if facts.detail.resolved_notice.is_some() {
+        said.push("It waits while one of its alerts is still on its way to the contact.".to_owned());
+    }
     said.push(next_attempt(facts, due));
     said.extend(facts.cap.as_ref().map(|cap| capped(cap, facts.now)));
     said.extend(given_up(facts, due));
@@ -281,7 +284,7 @@ const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> 
         (Disabled | Removed | Unverified, NotificationKind::GrantExpires | NotificationKind::Usage) => Some(
             "At its next attempt nothing is sent there: the notice goes to the contacts that are there then, or waits for one.",
         ),
-        (Disabled | Removed | Unverified, NotificationKind::ContactDisabled) => {
+        (Disabled | Removed | Unverified, NotificationKind::ContactDisabled | NotificationKind::Resolved) => {
             Some("At its next attempt it is cancelled.")
         }
         (Unreadable, _) => Some("It waits until the contact can be read; `quotabell subject show` says what is wrong."),
@@ -320,7 +323,9 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
     let ended = delivery.ended_at.map_or_else(|| "a time that is not known".to_owned(), |ended| ended.to_string());
     let why = delivery.last_error.as_deref();
     let word = match facts.detail.quota() {
-        Some(QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_)) => "notice",
+        Some(QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) | QuotaNotification::Resolved(_)) => {
+            "notice"
+        }
         Some(QuotaNotification::Alert(_)) | None => "alert",
     };
     match delivery.state {
@@ -346,6 +351,9 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
         DeliveryState::Expired if facts.detail.grant_notice.is_some() => {
             format!("It expired at {ended}: the units of the grant expired before the notice could be sent.")
         }
+        DeliveryState::Expired if facts.detail.resolved_notice.is_some() => format!(
+            "It expired at {ended}: its contact got none of the alerts that have ended, or a later end tells of them."
+        ),
         DeliveryState::Expired => {
             let hours = facts.detail.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));
             format!("It expired at {ended}: its period had been over for {hours} h before anybody could be told.")

@@ -179,7 +179,7 @@ impl Explainer {
     async fn alerts(&self, prefix: &IdPrefix<AlertId>) -> RedisResult<Vec<Alert>> {
         let now = self.partitions.first().client.server_time().await?;
         let periods = alerts::kept_periods(now);
-        let mut listed = alerts::of_partitions(&self.partitions, &periods, &AlertFilter::default()).await?;
+        let mut listed = alerts::of_partitions(&self.partitions, &periods, &AlertFilter::default(), now).await?;
         listed.retain(|alert| prefix.matches(alert.id.as_str()));
         Ok(listed)
     }
@@ -282,7 +282,7 @@ impl Explainer {
             subject: Some(raised.subject.clone()),
             ..DeliveryFilter::default()
         };
-        let mut explanation = content::crossing(&raised, &self.plans.format_of(&raised.metric), keys.stream()).to_vec();
+        let mut explanation = content::crossing(&raised, &self.plans.format_of(&raised.metric), keys.stream());
         let mut details = Vec::new();
         for view in deliveries::list_all(partition, &filter, usize::MAX).await? {
             if let Some(detail) = deliveries::read_detail(partition, &view.id).await? {
@@ -323,8 +323,8 @@ impl Explainer {
         let deliveries = deliveries::list_all(partition, &filter, subject::DELIVERIES_MAX).await?;
         let mut is_known = !stored.fields().is_empty() || !deliveries.is_empty();
         if !is_known {
-            let periods = alerts::kept_periods(client.server_time().await?);
-            let counted = query::usage(partition, subject, &periods, &BTreeSet::new()).await?;
+            let now = client.server_time().await?;
+            let counted = query::usage(partition, subject, &alerts::kept_periods(now), &BTreeSet::new(), now).await?;
             // Once its periods are closed, only the history contains a subject.
             is_known = counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty())
                 || !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty();

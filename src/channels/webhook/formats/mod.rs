@@ -17,7 +17,7 @@ use crate::channels::notice_text;
 use crate::channels::set_text;
 use crate::channels::templating::variables;
 use crate::contacts::{ContactOptions, MessageFormat};
-use crate::types::{Alert, Secret, UnixMs};
+use crate::types::{Alert, AlertId, Secret, UnixMs};
 
 pub use templates::WebhookTemplates;
 
@@ -83,15 +83,25 @@ impl WebhookTemplates {
                 };
                 self.render_shipped(&format!("{format}_notice"), variables)?
             }
+            (MessageFormat::PagerDuty, Content::Resolved(notice, _)) => {
+                let alert_id = notice.alerts.first().map(AlertId::as_str);
+                let variables = context! { routing_key => routing_key(options), alert_id };
+                self.render_shipped("pagerduty_resolved", variables)?
+            }
             (
                 format,
-                Content::GrantExpires(..) | Content::Usage(..) | Content::ContactDisabled(_) | Content::Digest(_),
+                Content::GrantExpires(..)
+                | Content::Usage(..)
+                | Content::Resolved(..)
+                | Content::ContactDisabled(_)
+                | Content::Digest(_),
             ) => {
                 // The templates add the links: here their marks would be escaped.
                 let unlinked = Labels { upgrade_url: None, usage_url: None, ..labels.clone() };
                 let text = notice_text::render(content, &unlinked, now);
                 let [upgrade_url, usage_url] = [&labels.upgrade_url, &labels.usage_url].map(Option::as_deref);
-                let is_quota = matches!(content, Content::GrantExpires(..) | Content::Usage(..));
+                let is_quota =
+                    matches!(content, Content::GrantExpires(..) | Content::Usage(..) | Content::Resolved(..));
                 let variables = context! {
                     id => content.id(), heading => text.heading, text => text.text, routing_key => routing_key(options),
                     class => if is_quota { "quota" } else { "delivery" },

@@ -43,7 +43,8 @@ static SHIPPED: LazyLock<Environment<'static>> = LazyLock::new(|| {
         "teams.json",
         "teams_notice.json",
         "pagerduty.json",
-        "pagerduty_notice.json"
+        "pagerduty_notice.json",
+        "pagerduty_resolved.json"
     ))
 });
 

@@ -1,0 +1,166 @@
+//! Whether the end of alerts is still true when it is sent to a contact, and whether the contact got the alerts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redis::RedisResult;
+
+use super::alert_ends::{known_thresholds, state_of};
+use super::notices::StoredNoticeJudge;
+use crate::ledger::alert_ends::{self, AlertGroup, EndsReply};
+use crate::ledger::alert_judge::{EndsVerdict, QuotaState};
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::usage_profiles;
+use crate::outbox::{ENDED_DELIVERY_TTL, ResolvedVerdict, alert_log};
+use crate::redis_client::Partition;
+use crate::subjects::StoredLevels;
+use crate::types::{Alert, AlertEnd, AlertEnds, AlertId, ContactId, DeliveryId, DeliveryState, ResolvedNotice, UnixMs};
+
+/// How long an alert that has no delivery yet may be on its way: an entry of the outbox that nobody can read stays
+/// there for ever.
+const FAN_OUT_MAX_MS: i64 = 3_600_000;
+/// Number of withdrawn ends of the same alerts that are looked up.
+const EARLIER_MAX: u32 = 10;
+
+impl StoredNoticeJudge {
+    pub(super) async fn judge_resolved(
+        &self,
+        notice: &ResolvedNotice,
+        contact: &ContactId,
+        now: UnixMs,
+    ) -> RedisResult<ResolvedVerdict> {
+        let ResolvedNotice { scope, subject, metric, period, alerts: told, .. } = notice;
+        let partition = self.partitions.partition_of(subject);
+        let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
+        let of = MetricPeriod { metric: metric.clone(), period: *period };
+        let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await.ok();
+        let level = stored.and_then(|stored| stored.settings(&self.plans).0.into_iter().next());
+        let profile = level.map(|level| level.profile);
+        let mut thresholds = known_thresholds(&self.plans, profile.as_deref());
+        thresholds.extend(&notice.thresholds);
+        let mut group = alert_ends::read_each(partition, subject, &thresholds, &[of]).await?;
+        alert_ends::read_counts(partition, &mut group).await?;
+        // Records that have expired belong to a period that was over long ago.
+        let group = group.pop();
+        let ends = group.as_ref().map_or_else(|| AlertEnds::none(subject.clone()), AlertGroup::ends);
+        if group.is_some() && self.is_told_otherwise(notice, &ends, contact).await? {
+            return Ok(ResolvedVerdict::Never);
+        }
+        let alerts = group.iter().flat_map(|group| &group.records);
+        let alerts: BTreeMap<&AlertId, &Alert> = alerts
+            .flat_map(|record| record.earlier.iter().chain([&record.alert]))
+            .map(|alert| (&alert.id, alert))
+            .collect();
+        let told_at = |id: &AlertId| ends.ends.get(id)?.told_at;
+        let is_newer = |id: &&AlertId| !told.contains(id) && told_at(id).is_none_or(|at| at > notice.raised_at);
+        let newer = alerts.keys().copied().filter(is_newer).filter(|_| notice.only_alert().is_none());
+        let newer: Vec<&AlertId> = newer.collect();
+        let newer = states(partition, (&newer, &alerts), contact, now).await?;
+        if newer.contains(&Some(DeliveryState::Delivered)) {
+            return Ok(ResolvedVerdict::Never);
+        }
+        let told: Vec<&AlertId> = told.iter().collect();
+        let states = states(partition, (&told, &alerts), contact, now).await?;
+        let is_on_its_way = states.contains(&Some(DeliveryState::Pending))
+            || newer.contains(&Some(DeliveryState::Pending))
+            || states.contains(&None) && is_fanning_out(partition, notice, now).await?;
+        if is_on_its_way {
+            return Ok(ResolvedVerdict::Later);
+        }
+        let delivered = told.into_iter().zip(states).filter(|(_, state)| *state == Some(DeliveryState::Delivered));
+        let delivered: Vec<&AlertId> = delivered.map(|(id, _)| id).collect();
+        if delivered.is_empty() {
+            return Ok(ResolvedVerdict::Never);
+        }
+        let Some(group) = &group else { return Ok(ResolvedVerdict::True(Box::new(notice.clone()))) };
+        let state = state_of(group, profile.as_deref(), now);
+        let mut judged = state.judge(&ends, &group.records);
+        if let Some(mut present) = ended(&judged, state, notice) {
+            // What this contact never got is not told as reached.
+            let got = delivered.iter().filter_map(|id| Some(alerts.get(id)?.threshold)).collect::<BTreeSet<_>>();
+            if !got.is_empty() {
+                present.thresholds.retain(|threshold| got.contains(threshold));
+            }
+            return Ok(ResolvedVerdict::True(Box::new(present)));
+        }
+        if !judged.ended.is_empty() {
+            // The loop of ends tells those first.
+            return Ok(ResolvedVerdict::Later);
+        }
+        judged.ends.withdraw(*scope, &notice.alerts);
+        let written = alert_ends::write(partition, erasures, group, &judged, (&thresholds, &[]), now).await?;
+        Ok(if written == EndsReply::Written { ResolvedVerdict::Never } else { ResolvedVerdict::Later })
+    }
+
+    /// Whether this end was withdrawn, or the contact got an earlier one of the same alerts.
+    async fn is_told_otherwise(
+        &self,
+        notice: &ResolvedNotice,
+        ends: &AlertEnds,
+        contact: &ContactId,
+    ) -> RedisResult<bool> {
+        let ResolvedNotice { id, scope, subject, alerts, .. } = notice;
+        let id_of = |round| ResolvedNotice::id_of(*scope, alerts, round);
+        let round = ends.round_of(*scope, alerts);
+        let earlier = (round.saturating_sub(EARLIER_MAX)..round).map(id_of);
+        let earlier: Vec<_> = earlier.map(|id| DeliveryId::of_notification(&id, contact)).collect();
+        let states = delivery_states(self.partitions.partition_of(subject), &earlier).await?;
+        Ok(*id != id_of(round) || states.contains(&Some(DeliveryState::Delivered)))
+    }
+}
+
+/// The notice as it is true now; `None` while an alert of it is open.
+fn ended(judged: &EndsVerdict<'_>, state: QuotaState, notice: &ResolvedNotice) -> Option<ResolvedNotice> {
+    let ends: Option<Vec<AlertEnd>> = notice.alerts.iter().map(|alert| judged.ends.end_of(alert)).collect();
+    let last = ends.and_then(|ends| ends.into_iter().max_by_key(|end| end.at));
+    let last = last.filter(|_| judged.is_over || notice.only_alert().is_some());
+    last.map(|end| ResolvedNotice { reason: end.reason, resolved_at: end.at, used: state.used, ..notice.clone() })
+}
+
+/// The states of the deliveries of these alerts to the contact, by the log of alerts if they have expired; `None` of
+/// one that does not exist.
+async fn states(
+    partition: &Partition,
+    (asked, known): (&[&AlertId], &BTreeMap<&AlertId, &Alert>),
+    contact: &ContactId,
+    now: UnixMs,
+) -> RedisResult<Vec<Option<DeliveryState>>> {
+    let ids: Vec<DeliveryId> = asked.iter().map(|alert| DeliveryId::derive(alert, contact)).collect();
+    let mut states = delivery_states(partition, &ids).await?;
+    for ((state, id), alert) in states.iter_mut().zip(&ids).zip(asked).filter(|((state, _), _)| state.is_none()) {
+        let raised = known.get(alert).map(|alert| alert.raised_at_ms);
+        if let Some(raised) = raised.filter(|raised| now.since(*raised) >= ENDED_DELIVERY_TTL)
+            && alert_log::was_delivered(partition, id, raised, now).await?
+        {
+            *state = Some(DeliveryState::Delivered);
+        }
+    }
+    Ok(states)
+}
+
+async fn delivery_states(
+    Partition { client, keys }: &Partition,
+    ids: &[DeliveryId],
+) -> RedisResult<Vec<Option<DeliveryState>>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pipeline = redis::pipe();
+    for id in ids {
+        pipeline.cmd("HGET").arg(keys.delivery(id)).arg("state");
+    }
+    let states: Vec<Option<String>> = client.pipe(&pipeline).await?;
+    Ok(states.into_iter().map(|state| DeliveryState::from_stored(&state?)).collect())
+}
+
+/// Whether an alert of the notice may still be in the outbox: the newest ones may leave it before older ones.
+async fn is_fanning_out(
+    Partition { client, keys }: &Partition,
+    notice: &ResolvedNotice,
+    now: UnixMs,
+) -> RedisResult<bool> {
+    if now > notice.raised_at.0.plus(FAN_OUT_MAX_MS) {
+        return Ok(false);
+    }
+    let waiting: u64 = client.query(redis::cmd("XLEN").arg(keys.outbox())).await?;
+    Ok(waiting > 0)
+}

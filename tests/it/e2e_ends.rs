@@ -1,0 +1,298 @@
+//! The end of alerts on the real binary: who hears of it, when, and what the lists show.
+
+use crate::support::binary::quotabell;
+use crate::support::contacts_api::ContactsApi;
+use crate::support::eventually::{WAIT_MAX, eventually};
+use crate::support::mail_server::ParsedMail;
+use crate::support::outbox::{in_period, subject};
+use crate::support::receivers::HttpCatcher;
+use crate::support::webhook_receiver::{secret, verify};
+use quotabell::types::timestamp::Rfc3339;
+use quotabell::types::{Alert, ContactId, Day, DaySpan, DeliveryId, Metric, UnixMs, keys};
+use quotabell::zones::Zone;
+use serde_json::{Value, json};
+
+const ROUTING_KEY: &str = "0123456789abcdef0123456789abcdef";
+
+async fn receiver() -> HttpCatcher {
+    HttpCatcher::start([]).await.expect("a receiver")
+}
+
+/// The next email: its recipient, subject line and text.
+async fn next(api: &mut ContactsApi) -> (String, String, String) {
+    let mail = tokio::time::timeout(WAIT_MAX, api.mailbox.next()).await.expect("a mail in time");
+    let parsed = ParsedMail::parse(&mail.text());
+    (mail.to[0].clone(), parsed.header("Subject"), parsed.parts[0].content.clone())
+}
+
+/// The body of the next request.
+async fn next_body(receiver: &mut HttpCatcher) -> Value {
+    let request = tokio::time::timeout(WAIT_MAX, receiver.next()).await.expect("a request in time");
+    serde_json::from_slice(&request.body).expect("JSON")
+}
+
+async fn set_contacts(api: &ContactsApi, of: &str, contacts: &Value) {
+    api.outbox.set_contacts(&subject(of), &contacts.to_string()).await;
+}
+
+/// The alerts of a subject as the API lists them.
+async fn alerts(api: &ContactsApi, of: &str) -> Vec<Value> {
+    let listed = api.caller.get(&format!("/v1/subjects/{of}/alerts")).await.json();
+    listed["alerts"].as_array().expect("a list").clone()
+}
+
+/// Waits until each alert of a subject has this state.
+async fn all_are(api: &ContactsApi, of: &str, state: &str) -> Vec<Value> {
+    eventually(&format!("the alerts of {of} are {state}"), || async {
+        let listed = alerts(api, of).await;
+        (!listed.is_empty() && listed.iter().all(|alert| alert["state"] == state)).then_some(listed)
+    })
+    .await
+}
+
+/// The deliveries of ends to a subject.
+async fn ends(api: &ContactsApi, of: &str) -> Vec<Value> {
+    let listed = api.caller.get(&format!("/v1/deliveries?subject={of}")).await.json();
+    let deliveries = listed["deliveries"].as_array().expect("a list").clone();
+    deliveries.into_iter().filter(|delivery| delivery["type"] == "resolved").collect()
+}
+
+/// A customer who paid for more must hear that it is settled, once, and the page must close by itself; nobody else may
+/// be told.
+#[tokio::test]
+async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
+    let mut api = ContactsApi::start().await;
+    let (mut hook, mut page, mut unpaged) = (receiver().await, receiver().await, receiver().await);
+    let url = api.outbox.server.url();
+    let run = |line: &str| quotabell(line.split_whitespace()).redis(&url).run();
+    let pagerduty = |id: &str, url: String| json!({"id": id, "channel": "webhook", "url": url, "secret": ROUTING_KEY, "format": "pagerduty"});
+    let mut unasked = pagerduty("unpaged", unpaged.url("/"));
+    unasked["resolved"] = json!(false);
+    let mut contacts = json!([
+        {"id": "asks", "channel": "email", "address": "asks@b.test", "resolved": true},
+        {"id": "silent", "channel": "email", "address": "silent@b.test"},
+        {"id": "late", "channel": "email", "address": "late@b.test", "thresholds": [100], "resolved": true},
+        {"id": "hook", "channel": "webhook", "url": hook.url("/"), "secret": secret(1), "resolved": true},
+        pagerduty("page", page.url("/")),
+        unasked,
+    ]);
+    set_contacts(&api, "alice", &contacts).await;
+    api.use_units("alice", 85).await;
+    let mut told = [next(&mut api).await.0, next(&mut api).await.0];
+    told.sort_unstable();
+    assert_eq!(told, ["asks@b.test", "silent@b.test"]);
+    for receiver in [&mut hook, &mut page, &mut unpaged] {
+        next_body(receiver).await;
+    }
+    eventually("all are recorded", || async {
+        let listed = api.caller.get("/v1/deliveries?subject=alice&state=delivered").await.json();
+        (listed["deliveries"].as_array().map(Vec::len) == Some(5)).then_some(())
+    })
+    .await;
+    let open = all_are(&api, "alice", "open").await.remove(0);
+    assert!(open["ended_at"].is_null() && open["end_reason"].is_null(), "{open}");
+
+    // Somebody who had no alert waits for no end.
+    contacts.as_array_mut().expect("a list").push(json!(
+        {"id": "new", "channel": "email", "address": "new@b.test", "resolved": true}
+    ));
+    set_contacts(&api, "alice", &contacts).await;
+    run("subject set alice --limit requests=200").expect_done();
+    let (to, heading, text) = next(&mut api).await;
+    assert_eq!((to.as_str(), heading.as_str()), ("asks@b.test", "alice: the limit of requests was raised"));
+    assert!(text.contains("Your limit was raised to 200 requests a day") && text.contains("Reached   80%"), "{text}");
+    let request = tokio::time::timeout(WAIT_MAX, hook.next()).await.expect("a request in time");
+    let body = verify(&request, &secret(1)).body;
+    let data = &body["data"];
+    assert_eq!(
+        (&body["type"], &data["reason"], &data["thresholds"]),
+        (&json!("quota.resolved"), &json!("limit_raised"), &json!([80]))
+    );
+    assert_eq!((&data["used"], &data["limit"], &data["threshold_percent"]), (&json!(85), &json!(200), &json!(80)));
+    let closed = next_body(&mut page).await;
+    assert_eq!(closed, json!({"routing_key": ROUTING_KEY, "event_action": "resolve", "dedup_key": open["id"]}));
+
+    let ended = all_are(&api, "alice", "ended").await.remove(0);
+    assert_eq!((&ended["end_reason"], &ended["id"]), (&json!("limit_raised"), &open["id"]));
+    assert_eq!(ended["ended_at"], data["resolved_at"]);
+    let states = eventually("every end has its outcome", || async {
+        let mut states: Vec<(String, String)> = ends(&api, "alice")
+            .await
+            .iter()
+            .map(|of| {
+                let text = |field: &str| of[field].as_str().expect(field).to_owned();
+                (text("contact_id"), text("state"))
+            })
+            .collect();
+        states.sort();
+        states.iter().all(|(_, state)| state != "pending").then_some(states)
+    })
+    .await;
+    let delivered = |id: &str| (id.to_owned(), "delivered".to_owned());
+    assert_eq!(
+        states,
+        [delivered("asks"), delivered("hook"), ("new".to_owned(), "expired".to_owned()), delivered("page")]
+    );
+    assert!(api.mailbox.try_next().is_none() && unpaged.try_next().is_none());
+
+    let listed = run("alerts").expect_done();
+    assert!(listed.contains("80% ended"), "{listed}");
+    let explained = run(&format!("explain {}", open["id"].as_str().expect("an id"))).expect_done();
+    assert!(explained.contains("because a higher limit or a grant put the count"), "{explained}");
+    let all = api.caller.get("/v1/alerts/newest").await.json();
+    assert_eq!(all["alerts"][0]["state"], "ended");
+    let exported: Value = serde_json::from_str(run("alerts export --since 1h").expect_done().trim()).expect("a line");
+    assert_eq!((&exported["state"], &exported["end_reason"]), (&json!("ended"), &json!("limit_raised")));
+    assert_eq!(exported["alert"]["state"], Value::Null, "as it was raised");
+    let metrics = api.caller.get("/metrics").await.text;
+    assert!(metrics.contains("quotabell_alerts_ended_total{reason=\"limit_raised\"} 1"), "{metrics}");
+
+    // A higher threshold under the new limit is another alert, with an end of its own.
+    api.use_units("alice", 100).await;
+    let mut told = [next(&mut api).await.0, next(&mut api).await.0, next(&mut api).await.0];
+    told.sort_unstable();
+    assert_eq!(told, ["asks@b.test", "new@b.test", "silent@b.test"]);
+    next_body(&mut hook).await;
+    assert_eq!(next_body(&mut page).await["event_action"], "trigger");
+    run("grant add alice 500 --window day").expect_done();
+    let mut told = [next(&mut api).await.0, next(&mut api).await.0];
+    told.sort_unstable();
+    assert_eq!(told, ["asks@b.test", "new@b.test"]);
+    assert_eq!(next_body(&mut hook).await["data"]["reason"], "limit_raised");
+    assert_eq!(next_body(&mut page).await["event_action"], "resolve");
+}
+
+/// Credits around a threshold would be told again and again, or the end of an alert that is open again.
+#[tokio::test]
+async fn a_credit_ends_an_alert_once_and_a_new_crossing_opens_it_again() {
+    let mut api = ContactsApi::start().await;
+    let contacts = json!([{"id": "asks", "channel": "email", "address": "asks@b.test", "resolved": true}]);
+    set_contacts(&api, "bob", &contacts).await;
+    api.use_units("bob", 80).await;
+    let (_, heading, _) = next(&mut api).await;
+    assert!(heading.contains("80"), "{heading}");
+    let _: String = api.outbox.run("XADD", &["usage", "*", "subject", "bob", "credit", "1"]).await;
+    let ended = all_are(&api, "bob", "ended").await.remove(0);
+    assert_eq!(ended["end_reason"], "credited");
+    let (_, heading, text) = next(&mut api).await;
+    assert_eq!(heading, "bob: usage of requests is below every threshold again");
+    assert!(text.contains("Used      79 of 100 requests"), "{text}");
+    api.use_units("bob", 1).await;
+    all_are(&api, "bob", "open").await;
+    let _: String = api.outbox.run("XADD", &["usage", "*", "subject", "bob", "credit", "1"]).await;
+    all_are(&api, "bob", "ended").await;
+    assert_eq!(ends(&api, "bob").await.len(), 1, "the alert was told once, and so is its end");
+    assert!(api.mailbox.try_next().is_none());
+}
+
+/// An end that waits, here for a quiet time, must not be sent while its alert is open again; and it must not be lost.
+#[tokio::test]
+async fn an_end_is_judged_again_when_it_is_sent() {
+    let mut api = ContactsApi::start().await;
+    let url = api.outbox.server.url();
+    let run = |line: &str| quotabell(line.split_whitespace()).redis(&url).run();
+    let contact = json!({"id": "asks", "channel": "email", "address": "asks@b.test", "resolved": true});
+    set_contacts(&api, "carol", &json!([contact.clone()])).await;
+    api.use_units("carol", 90).await;
+    next(&mut api).await;
+    eventually("the alert is recorded", || async {
+        let listed = api.caller.get("/v1/deliveries?subject=carol&state=delivered").await.json();
+        (listed["deliveries"].as_array().map(Vec::len) == Some(1)).then_some(())
+    })
+    .await;
+    // Nothing leaves while sending is paused.
+    run("deliveries pause").expect_done();
+    run("subject set carol --limit requests=200").expect_done();
+    all_are(&api, "carol", "ended").await;
+    eventually("the end is fanned out", || async { (ends(&api, "carol").await.len() == 1).then_some(()) }).await;
+    run("subject set carol --limit requests=100").expect_done();
+    all_are(&api, "carol", "open").await;
+    run("deliveries resume").expect_done();
+    eventually("it is withdrawn", || async {
+        (ends(&api, "carol").await.remove(0)["state"] == "expired").then_some(())
+    })
+    .await;
+    assert!(api.mailbox.try_next().is_none());
+    run("subject set carol --limit requests=300").expect_done();
+    all_are(&api, "carol", "ended").await;
+    let ended = alerts(&api, "carol").await.remove(0);
+    let (_, heading, text) = next(&mut api).await;
+    assert_eq!(heading, "carol: the limit of requests was raised");
+    let at = ended["ended_at"].as_str().expect("a time").get(11..16).expect("a clock").to_owned();
+    assert!(text.contains(&at), "it has the last end: {text}");
+    assert_eq!(ends(&api, "carol").await.len(), 2, "the next end is another notice");
+}
+
+/// A period that ended while no daemon ran must be told when one starts again, once however often it is killed.
+#[tokio::test]
+async fn the_end_of_a_period_is_told_after_the_daemon_was_away() {
+    let api = ContactsApi::start().await;
+    let contacts = json!([
+        {"id": "asks", "channel": "email", "address": "asks@b.test", "resolved": true},
+        {"id": "dead", "channel": "email", "address": "dead@b.test", "resolved": true}
+    ]);
+    set_contacts(&api, "dora", &contacts).await;
+    // Something must have been counted.
+    api.use_units("other", 1).await;
+    eventually("it is counted", || async { (api.outbox.totals().await.counted == 1).then_some(()) }).await;
+    let now = api.outbox.totals().await.now;
+    let yesterday = Day::in_utc(UnixMs(now.0 - 86_400_000)).expect("a day");
+    let end = DaySpan::for_day(Zone::UTC, yesterday).expect("a day").end;
+    let of_yesterday = |percent| {
+        let alert = in_period(crate::support::outbox::alert(&subject("dora"), percent), yesterday);
+        Alert { resets_at: Some(Rfc3339(end)), raised_at_ms: UnixMs(end.0 - 3_600_000), ..alert }
+    };
+    for percent in [80, 100] {
+        let alert = of_yesterday(percent);
+        crate::support::books::record(&api.outbox.client, &alert).await;
+        for (contact, state) in [("asks", "delivered"), ("dead", "dead")] {
+            let id = DeliveryId::derive(&alert.id, &ContactId::from_stored(contact));
+            let key = api.outbox.keys.delivery(&id);
+            let fields = [&key, "state", state, "type", "alert", "subject", "dora", "channel", "email"];
+            let _: u64 = api.outbox.run("HSET", &fields).await;
+        }
+    }
+    let counter = api.outbox.keys.usage(&Metric::default(), yesterday, keys::bucket("dora"));
+    let _: u64 = api.outbox.run("HSET", &[counter.as_str(), "dora", "5000"]).await;
+    let mut api = api.restart_after_kill(|setup| setup).await;
+    let (to, heading, text) = next(&mut api).await;
+    assert_eq!((to.as_str(), heading.as_str()), ("asks@b.test", "dora: a new day has begun for requests"));
+    assert!(text.contains("Reached   80%, 100%"), "{text}");
+    let listed = all_are(&api, "dora", "ended").await;
+    assert!(listed.iter().all(|alert| alert["end_reason"] == "reset"), "{listed:?}");
+    eventually("the other one had no alert", || async {
+        let states: Vec<Value> = ends(&api, "dora").await.into_iter().map(|of| of["state"].clone()).collect();
+        (states.len() == 2 && states.contains(&json!("expired")) && states.contains(&json!("delivered"))).then_some(())
+    })
+    .await;
+    let mut api = api.restart_after_kill(|setup| setup).await;
+    // The search after the start is over when a change is noticed behind it.
+    set_contacts(&api, "erin", &contacts).await;
+    api.use_units("erin", 80).await;
+    assert!(next(&mut api).await.1.starts_with("erin") && next(&mut api).await.1.starts_with("erin"));
+    let _: String = api.outbox.run("XADD", &["usage", "*", "subject", "erin", "credit", "1"]).await;
+    assert!(next(&mut api).await.1.starts_with("erin") && next(&mut api).await.1.starts_with("erin"));
+    assert!(api.mailbox.try_next().is_none(), "told twice");
+    // The deliveries that this test made are in no list.
+    let made: Vec<String> = api.outbox.run("KEYS", &["quota_delivery:*"]).await;
+    for key in made {
+        let listed: Option<String> = api.outbox.run("HGET", &[key.as_str(), "resolved"]).await;
+        if listed.is_none() {
+            let _: u64 = api.outbox.run("DEL", &[&key]).await;
+        }
+    }
+    let url = api.outbox.server.url();
+    quotabell(["subject", "remove", "dora", "--everything"]).redis(&url).run().expect_done();
+    let left: Vec<String> = api.outbox.run("KEYS", &["*"]).await;
+    for key in left {
+        // A stream keeps the bytes of removed entries for a while.
+        let content: String = match api.outbox.run::<String>("TYPE", &[&key]).await.as_str() {
+            "stream" => format!("{:?}", api.outbox.run::<redis::Value>("XRANGE", &[key.as_str(), "-", "+"]).await),
+            _ => {
+                let dump: Option<Vec<u8>> = api.outbox.run("DUMP", &[&key]).await;
+                String::from_utf8_lossy(&dump.unwrap_or_default()).into_owned()
+            }
+        };
+        assert!(!key.contains("dora") && !content.contains("dora"), "{key} still names the subject");
+    }
+}
