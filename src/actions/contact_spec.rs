@@ -90,8 +90,20 @@ fn unconfirmable(format: &MessageFormat) -> String {
 pub struct ContactColumns(BTreeMap<String, Vec<Option<String>>>);
 
 /// What an address may have beside it. The first three only if its channel has them.
-const OPTIONS: [&str; 10] =
-    ["secret", "format", "headers", "thresholds", "metrics", "windows", "quiet", "quiet_all", "subtree", "resolved"];
+const OPTIONS: [&str; 12] = [
+    "secret",
+    "format",
+    "headers",
+    "thresholds",
+    "metrics",
+    "windows",
+    "quiet",
+    "quiet_all",
+    "digest",
+    "digest_all",
+    "subtree",
+    "resolved",
+];
 
 impl ContactColumns {
     /// The names of all columns.
@@ -143,8 +155,8 @@ impl ContactColumns {
                     "{name} {option} {nth} has no {name} {nth}: the nth {option} belongs to the nth {name}"
                 ));
             };
-            let [secret, format, headers, thresholds, metrics, windows, quiet, quiet_all, subtree, resolved] =
-                options.map(|(_, cell)| cell);
+            let [secret, format, headers, rest @ ..] = options.map(|(_, cell)| cell);
+            let [thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved] = rest;
             let format =
                 format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string())).transpose()?;
             let headers = headers.map(|text| headers_of(&text).map_err(|why| format!("{name} headers {why}")));
@@ -154,6 +166,8 @@ impl ContactColumns {
                 windows: windows.as_deref(),
                 quiet: quiet.as_deref(),
                 quiet_all: quiet_all.as_deref(),
+                digest: digest.as_deref(),
+                digest_all: digest_all.as_deref(),
                 subtree: subtree.as_deref(),
                 resolved: resolved.as_deref(),
             });

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::problem::Problem;
 use crate::contacts::state::FilterChange;
-use crate::types::{ContactFilter, Metric, QuietTime, Threshold, Window};
+use crate::types::{ContactFilter, DigestInterval, Metric, QuietTime, Threshold, Window};
 
 /// The body of what a contact is to hear: what is left out or `null` means all.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -27,6 +27,12 @@ pub(super) struct ContactFilterBody {
     /// Whether alerts at 100 % wait too; left out for no.
     #[serde(default)]
     pub(super) quiet_all: bool,
+    /// For how long its notifications are gathered into one message, such as `1h`; left out or null if each is sent at
+    /// once. Alerts at 100 % of a day or longer are sent at once anyway.
+    pub(super) digest: Option<DigestInterval>,
+    /// Whether alerts at 100 % are gathered too; left out for no.
+    #[serde(default)]
+    pub(super) digest_all: bool,
     /// Whether it also gets the alerts of all levels below the subject; left out for no.
     #[serde(default)]
     pub(super) subtree: bool,
@@ -38,7 +44,7 @@ pub(super) struct ContactFilterBody {
 impl ContactFilterBody {
     /// The change that replaces the whole filter.
     pub(super) fn into_change(self) -> Result<FilterChange, Problem> {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } = self;
         let filter = ContactFilter::new(thresholds, metrics, windows);
         let filter = filter.map_err(|error| Problem::bad_request(error.to_string()))?;
         Ok(FilterChange {
@@ -47,6 +53,8 @@ impl ContactFilterBody {
             windows: Some(filter.windows),
             quiet: Some(quiet),
             quiet_all: Some(quiet_all),
+            digest: Some(digest),
+            digest_all: Some(digest_all),
             subtree: Some(subtree),
             resolved: Some(resolved),
         })

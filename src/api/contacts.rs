@@ -28,7 +28,9 @@ use crate::contacts::contact::Endpoint;
 use crate::contacts::edit::AddContactError;
 use crate::contacts::merge::ContactSpec;
 use crate::contacts::{ContactArray, ContactOrigin, ExtraHeaders, MessageFormat};
-use crate::types::{Channel, ContactChannel, ContactId, Metric, Outcome, QuietTime, Subject, Threshold, Window};
+use crate::types::{
+    Channel, ContactChannel, ContactId, DigestInterval, Metric, Outcome, QuietTime, Subject, Threshold, Window,
+};
 use crate::verification::{CODE_DIGITS, VerificationError};
 use crate::views::ContactView;
 
@@ -72,6 +74,12 @@ pub(super) struct NewContactBody {
     /// Whether alerts at 100 % wait too.
     #[serde(default)]
     quiet_all: bool,
+    /// For how long its notifications are gathered into one message, such as `1h`; left out or null if each is sent at
+    /// once. Alerts at 100 % of a day or longer are sent at once anyway.
+    digest: Option<DigestInterval>,
+    /// Whether alerts at 100 % are gathered too.
+    #[serde(default)]
+    digest_all: bool,
     /// Whether it also gets the alerts of all levels below the subject.
     #[serde(default)]
     subtree: bool,
@@ -303,9 +311,10 @@ impl NewContactBody {
     /// The contact, if its form is legal.
     fn into_spec(self) -> Result<ContactSpec, Problem> {
         let Self { channel, address, url, secret, format, headers, .. } = self;
-        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved, .. } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved, .. } = self;
         let filter =
-            ContactFilterBody { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved }.into_change()?;
+            ContactFilterBody { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved };
+        let filter = filter.into_change()?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));

@@ -181,6 +181,33 @@ pub enum Content<'a> {
     ContactDisabled(&'a DisabledNotice),
     /// The failures of a day.
     Digest(&'a DailyDigest),
+    /// Several alerts and notices.
+    Set(&'a MessageSet<'a>),
+}
+
+/// Alerts and notices that leave in one message.
+#[derive(Debug, Clone)]
+pub struct MessageSet<'a> {
+    /// The id of the message, the same on every attempt.
+    pub id: &'a str,
+    /// At least one, the oldest first.
+    pub items: Vec<SetItem<'a>>,
+}
+
+/// One of the alerts and notices in a message.
+#[derive(Debug, Clone)]
+pub struct SetItem<'a> {
+    /// An alert or a notice about a quota.
+    pub content: Content<'a>,
+    /// Its names, unit and links.
+    pub labels: Labels,
+}
+
+impl<'a> MessageSet<'a> {
+    /// The only item; `None` if there are several.
+    pub fn only(&self) -> Option<&SetItem<'a>> {
+        self.items.first().filter(|_| self.items.len() == 1)
+    }
 }
 
 /// Why a message about an alert or about a grant is sent.
@@ -203,7 +230,29 @@ impl Content<'_> {
         }
     }
 
-    /// The id of the alert, question or notice.
+    /// The subject of an alert or a notice about its quota.
+    pub const fn subject(&self) -> Option<&Subject> {
+        match self {
+            Self::Alert(alert, _) => Some(&alert.subject),
+            Self::GrantExpires(notice, _) => Some(&notice.subject),
+            Self::Usage(notice, _) => Some(&notice.subject),
+            Self::Resolved(notice, _) => Some(&notice.subject),
+            _ => None,
+        }
+    }
+
+    /// Why an alert or a notice about a quota is sent.
+    pub const fn purpose(&self) -> Option<AlertPurpose> {
+        match self {
+            Self::Alert(_, purpose)
+            | Self::GrantExpires(_, purpose)
+            | Self::Usage(_, purpose)
+            | Self::Resolved(_, purpose) => Some(*purpose),
+            _ => None,
+        }
+    }
+
+    /// The id of the alert, question or notice, or of the message of several.
     pub fn id(&self) -> &str {
         match self {
             Self::Alert(alert, _) => alert.id.as_str(),
@@ -213,6 +262,7 @@ impl Content<'_> {
             Self::Verification(question) => question.id,
             Self::ContactDisabled(notice) => &notice.id,
             Self::Digest(digest) => &digest.id,
+            Self::Set(set) => set.id,
         }
     }
 }

@@ -22,6 +22,7 @@ mod resolved_text;
 pub mod resolver;
 pub mod sample;
 mod server_stream;
+mod set_text;
 mod templating;
 mod tls;
 mod usage_text;
@@ -30,7 +31,8 @@ pub mod webhook;
 pub use caps::{Cap, CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content,
-    InvalidSetting, Message, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition, SettingText,
+    InvalidSetting, Message, MessageSet, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition, SetItem,
+    SettingText,
 };
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;

@@ -16,6 +16,9 @@ use crate::contacts::Contact;
 use crate::types::text::printable;
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
 
+/// Maximum length of a name in a line of its own, in characters.
+const NAME_CHARS: usize = 28;
+
 /// A text with its heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoticeText {
@@ -28,6 +31,7 @@ pub(super) struct NoticeText {
 /// The templates of notices for receivers, in English.
 static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templating::environment(&[
+        ("alert_subject", include_str!("../../templates/subject.txt")),
         ("grant_expires_subject", include_str!("../../templates/grant_expires_subject.txt")),
         ("grant_expires", include_str!("../../templates/grant_expires.txt")),
         ("usage_notice_subject", include_str!("../../templates/usage_notice_subject.txt")),
@@ -51,13 +55,26 @@ pub(super) fn render(content: Content<'_>, labels: &Labels, now: UnixMs) -> Noti
         Content::Resolved(notice, purpose) => ("resolved", resolved_text::variables(notice, labels, purpose)),
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
-        Content::Alert(..) | Content::Verification(_) => unreachable!("it is no notice"),
+        Content::Alert(..) | Content::Verification(_) | Content::Set(_) => unreachable!("it is no notice"),
     };
-    let part = |name: &str| {
-        let template = ENGLISH.get_template(name);
-        template.and_then(|template| template.render(variables.clone())).expect("a test renders it")
+    NoticeText { heading: part(&format!("{name}_subject"), &variables), text: part(name, &variables) }
+}
+
+/// An alert or a notice in one line of English, with short names.
+pub(super) fn line(content: Content<'_>, labels: &Labels, now: UnixMs) -> String {
+    let line = match content {
+        Content::Alert(alert, purpose) => {
+            let short = |name: &str| printable(name).chars().take(NAME_CHARS).collect();
+            part("alert_subject", &templating::variables(alert, labels, purpose, short))
+        }
+        notice => render(notice, labels, now).heading,
     };
-    NoticeText { heading: part(&format!("{name}_subject")), text: part(name) }
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn part(name: &str, variables: &Value) -> String {
+    let template = ENGLISH.get_template(name);
+    template.and_then(|template| template.render(variables)).expect("a test renders it")
 }
 
 /// The variables of the notice of a disabled contact. They are documented in `templates/disabled.txt`.

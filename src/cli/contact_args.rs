@@ -72,6 +72,13 @@ pub struct ContactFilterArgs {
     /// Alerts at 100 % wait too, or with `false` no longer
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     quiet_all: Option<String>,
+    /// For how long notifications are gathered into one message, such as 1h, or `none`. Alerts at 100 % of a day or
+    /// longer are sent at once
+    #[arg(long, value_name = "DURATION")]
+    digest: Option<String>,
+    /// Alerts at 100 % are gathered too, or with `false` no longer
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    digest_all: Option<String>,
     /// Also alerts of all levels below the subject, or with `false` no longer
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     subtree: Option<String>,
@@ -127,7 +134,7 @@ impl ContactFilterArgs {
     ///
     /// # Errors
     ///
-    /// A value that is no threshold, metric, window or quiet time, is named twice, or stands beside `all`.
+    /// A value that is no threshold, metric, window, quiet time or interval, is named twice, or stands beside `all`.
     pub fn change(&self) -> Result<FilterChange, String> {
         let joined = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
         let [thresholds, metrics] = [&self.thresholds, &self.metrics].map(|values| joined(values));
@@ -137,6 +144,8 @@ impl ContactFilterArgs {
             windows: joined(&self.windows).as_deref(),
             quiet: self.quiet.as_deref(),
             quiet_all: self.quiet_all.as_deref(),
+            digest: self.digest.as_deref(),
+            digest_all: self.digest_all.as_deref(),
             subtree: self.subtree.as_deref(),
             resolved: self.resolved.as_deref(),
         })

@@ -171,7 +171,7 @@ fn has_contacts(section: &str) -> bool {
 fn contact_in(section: &str) -> String {
     let more = if section == OPERATOR { ", plans = [\"free\"], notices = true or false" } else { "" };
     format!(
-        "{}; with thresholds = [80, 100], metrics = [\"requests\"], windows = [\"day\"], quiet = \"22:00-07:00\", quiet_all = true, resolved = true{more} unless it receives all alerts",
+        "{}; with thresholds = [80, 100], metrics = [\"requests\"], windows = [\"day\"], quiet = \"22:00-07:00\", quiet_all = true, digest = \"1h\", digest_all = true, resolved = true{more} unless it receives all alerts",
         contact()
     )
 }

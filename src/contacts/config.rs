@@ -60,6 +60,8 @@ pub const OPERATOR_KEYS: &[&str] = &[
     "windows",
     "quiet",
     "quiet_all",
+    "digest",
+    "digest_all",
     "resolved",
     "disabled",
     "plans",

@@ -10,7 +10,8 @@ use super::message_format::SecretUse;
 use super::options::ContactOptions;
 use crate::types::text::{MASK, masked_url};
 use crate::types::{
-    Channel, ContactFilter, ContactId, DisabledState, Locale, Mute, ResolvedScope, Secret, Subject, UnixMs,
+    Channel, ContactFilter, ContactId, DigestInterval, DisabledState, Locale, Mute, QuotaNotification, ResolvedScope,
+    Secret, Subject, UnixMs,
 };
 
 /// The channel and the address.
@@ -126,6 +127,17 @@ impl Contact {
     /// Secret, format and headers; `None` if the channel has none.
     pub const fn options(&self) -> Option<&ContactOptions> {
         self.endpoint.options.as_ref()
+    }
+
+    /// Whether people read its messages.
+    pub fn is_for_people(&self) -> bool {
+        self.options().is_none_or(|options| options.format.is_for_people())
+    }
+
+    /// For how long this notification is gathered with others into one message; `None` if it is sent at once.
+    pub fn digest_of<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> Option<DigestInterval> {
+        let holds_several = self.options().is_none_or(|options| options.format.holds_several());
+        self.filter.digest_of(notification).filter(|_| holds_several)
     }
 
     /// Its secret; `None` if the channel has none or the contact needs none.

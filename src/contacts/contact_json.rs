@@ -16,8 +16,8 @@ use super::options::{ContactOptions, ExtraHeaders};
 use crate::types::text::MASK;
 use crate::types::timestamp::TimestampError;
 use crate::types::{
-    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, QuietTime,
-    Secret, Threshold, Window,
+    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DigestInterval, DisabledState, Metric, Mute,
+    QuietTime, Secret, Threshold, Window,
 };
 
 /// The field for an address that is a URL. Other addresses are in `address`.
@@ -134,6 +134,12 @@ struct ContactJson {
     /// Whether alerts of a used up limit wait too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     quiet_all: bool,
+    /// For how long its notifications are gathered into one message: `1h`; absent if each is sent at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<DigestInterval>,
+    /// Whether alerts of a used up limit of a day or longer are gathered too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    digest_all: bool,
     /// Whether it also gets the alerts of all levels below its subject.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     subtree: bool,
@@ -199,8 +205,15 @@ impl TryFrom<ContactJson> for Contact {
         contact.mute = json.muted.then_some(Mute { until, reason: json.muted_reason });
         contact.verified = json.verified;
         let filter = ContactFilter::new(json.thresholds, json.metrics, json.windows)?;
-        let (quiet, quiet_all, subtree, resolved) = (json.quiet, json.quiet_all, json.subtree, json.resolved);
-        contact.filter = ContactFilter { quiet, quiet_all, subtree, resolved, ..filter };
+        contact.filter = ContactFilter {
+            quiet: json.quiet,
+            quiet_all: json.quiet_all,
+            digest: json.digest,
+            digest_all: json.digest_all,
+            subtree: json.subtree,
+            resolved: json.resolved,
+            ..filter
+        };
         contact.disabled = json.disabled;
         Ok(contact)
     }
@@ -230,7 +243,8 @@ impl From<Contact> for ContactJson {
         let (address, url) = if is_url { (None, address) } else { (address, None) };
         let ContactOptions { secret, format, headers } = contact.options().cloned().unwrap_or_default();
         let Contact { id, mute, verified, filter, disabled, .. } = contact;
-        let ContactFilter { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = filter;
+        let ContactFilter { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } =
+            filter;
         Self {
             id: Some(id.as_str().to_owned()),
             channel: channel.as_str().to_owned(),
@@ -248,6 +262,8 @@ impl From<Contact> for ContactJson {
             windows: named(windows),
             quiet,
             quiet_all,
+            digest,
+            digest_all,
             subtree,
             resolved,
             disabled,

@@ -67,6 +67,16 @@ impl MessageFormat {
         matches!(self, Self::Standard | Self::CloudEvents)
     }
 
+    /// Whether people read messages of this format.
+    pub const fn is_for_people(&self) -> bool {
+        matches!(self, Self::Slack | Self::Discord | Self::Teams)
+    }
+
+    /// Whether one message may hold several notifications. An incident is one alert, and so is a template.
+    pub const fn holds_several(&self) -> bool {
+        !matches!(self, Self::PagerDuty | Self::Template(_))
+    }
+
     /// Whether its receiver has an incident for each alert, which the end of the alert closes.
     pub const fn has_incidents(&self) -> bool {
         matches!(self, Self::PagerDuty)

@@ -7,7 +7,8 @@ use super::array::{ContactArray, StoredContact};
 use super::contact::Contact;
 use crate::types::contact_filter::ALL;
 use crate::types::{
-    ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, QuietTime, QuietTimeError, Threshold, Window,
+    ContactFilter, ContactFilterError, ContactId, DigestInterval, DigestIntervalError, DisabledState, Metric,
+    QuietTime, QuietTimeError, Threshold, Window,
 };
 
 const DISABLED: &str = "disabled";
@@ -16,9 +17,11 @@ const METRICS: &str = "metrics";
 const WINDOWS: &str = "windows";
 const QUIET: &str = "quiet";
 const QUIET_ALL: &str = "quiet_all";
+const DIGEST: &str = "digest";
+const DIGEST_ALL: &str = "digest_all";
 const SUBTREE: &str = "subtree";
 const RESOLVED: &str = "resolved";
-/// The text that removes the quiet time.
+/// The text that removes the quiet time or the digest.
 const NONE: &str = "none";
 
 /// A change to the filter of a contact. `None` leaves a part as it is; an empty list means all.
@@ -34,6 +37,10 @@ pub struct FilterChange {
     pub quiet: Option<Option<QuietTime>>,
     /// Whether alerts of a used up limit wait too.
     pub quiet_all: Option<bool>,
+    /// For how long notifications are gathered; `Some(None)`: no more.
+    pub digest: Option<Option<DigestInterval>>,
+    /// Whether alerts of a used up limit are gathered too.
+    pub digest_all: Option<bool>,
     /// Whether it also gets the alerts of all levels below.
     pub subtree: Option<bool>,
     /// Whether it hears that its alerts have ended; `Some(None)` for the default of its format.
@@ -49,18 +56,20 @@ pub struct FilterText<'a> {
     pub windows: Option<&'a str>,
     pub quiet: Option<&'a str>,
     pub quiet_all: Option<&'a str>,
+    pub digest: Option<&'a str>,
+    pub digest_all: Option<&'a str>,
     pub subtree: Option<&'a str>,
     pub resolved: Option<&'a str>,
 }
 
 impl FilterChange {
-    /// Reads thresholds, metrics and windows, each separated by commas, or `all`; a quiet time, or `none`; and `true`
-    /// or `false`.
+    /// Reads thresholds, metrics and windows, each separated by commas, or `all`; a quiet time and the interval of a
+    /// digest, or `none`; and `true` or `false`.
     ///
     /// # Errors
     ///
-    /// A value is not a threshold, metric, window or quiet time, occurs twice, or is combined with `all`; or is neither
-    /// true nor false.
+    /// A value is not a threshold, metric, window, quiet time or interval, occurs twice, or is combined with `all`; or
+    /// is neither true nor false.
     pub fn parse(text: FilterText<'_>) -> Result<Self, String> {
         let (thresholds, metrics) = (parse_list("threshold", text.thresholds)?, parse_list("metric", text.metrics)?);
         let windows = parse_list("window", text.windows)?;
@@ -79,12 +88,18 @@ impl FilterChange {
             NONE => Ok(None),
             text => text.parse().map(Some).map_err(|error: QuietTimeError| format!("quiet: {error}")),
         };
+        let digest = |text: &str| match text {
+            NONE => Ok(None),
+            text => text.parse().map(Some).map_err(|error: DigestIntervalError| format!("digest: {error}")),
+        };
         Ok(Self {
             thresholds: thresholds.map(|_| filter.thresholds),
             metrics: metrics.map(|_| filter.metrics),
             windows: windows.map(|_| filter.windows),
             quiet: text.quiet.map(quiet).transpose()?,
             quiet_all: flag(QUIET_ALL, text.quiet_all)?,
+            digest: text.digest.map(digest).transpose()?,
+            digest_all: flag(DIGEST_ALL, text.digest_all)?,
             subtree: flag(SUBTREE, text.subtree)?,
             resolved: flag(RESOLVED, text.resolved)?.map(Some),
         })
@@ -92,13 +107,16 @@ impl FilterChange {
 
     /// The filter of a new contact.
     pub fn of_new(&self) -> ContactFilter {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = self.clone();
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } =
+            self.clone();
         ContactFilter {
             thresholds: thresholds.unwrap_or_default(),
             metrics: metrics.unwrap_or_default(),
             windows: windows.unwrap_or_default(),
             quiet: quiet.flatten(),
             quiet_all: quiet_all.unwrap_or_default(),
+            digest: digest.flatten(),
+            digest_all: digest_all.unwrap_or_default(),
             subtree: subtree.unwrap_or_default(),
             resolved: resolved.flatten(),
         }
@@ -153,7 +171,8 @@ impl ContactArray {
     }
 
     pub(super) fn change_filter(&mut self, position: usize, change: &FilterChange) {
-        let FilterChange { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = change;
+        let FilterChange { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } =
+            change;
         if let Some(list) = thresholds {
             self.set(position, THRESHOLDS, (!list.is_empty()).then_some(list));
         }
@@ -168,6 +187,12 @@ impl ContactArray {
         }
         if let Some(quiet_all) = quiet_all {
             self.set(position, QUIET_ALL, quiet_all.then_some(true));
+        }
+        if let Some(digest) = digest {
+            self.set(position, DIGEST, digest.as_ref());
+        }
+        if let Some(digest_all) = digest_all {
+            self.set(position, DIGEST_ALL, digest_all.then_some(true));
         }
         if let Some(subtree) = subtree {
             self.set(position, SUBTREE, subtree.then_some(true));

@@ -56,7 +56,7 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" | "verify_sent" => KeyPlacement::First,
         "unverified" | "unsubscribe_key" | "console_key" | "digest" => KeyPlacement::First,
         "checkpoint" | "actions" | "alert_log" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
-        "due" | "pending" | "waiting" | "deliveries" | "dead" => KeyPlacement::LeftOut,
+        "due" | "pending" | "waiting" | "grouped" | "deliveries" | "dead" => KeyPlacement::LeftOut,
         // The queues of destinations are rebuilt from the deliveries; the health of a destination is learned again.
         "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => KeyPlacement::LeftOut,
         // Days are archived again from their counters, with the same result.
@@ -201,7 +201,9 @@ impl<'a> Source<'a> {
         let destination = field("destination").unwrap_or_default();
         let destination = Destination::from_stored(&String::from_utf8_lossy(&destination));
         let (own, theirs) = (sorted_sets(&self.from.keys, &destination), sorted_sets(keys, &destination));
-        let members = [&id, &id, &id, &id, &waiting];
+        // Not the set in which it was sent: the target may put its members into several partitions.
+        let grouped = [&field("group").unwrap_or_default()[..], b"\0", &id].concat();
+        let members = [&id, &id, &id, &id, &waiting, &grouped];
         let mut pipeline = redis::pipe();
         for (set, member) in own.iter().zip(members) {
             pipeline.cmd("ZSCORE").arg(set).arg(member);
@@ -250,9 +252,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The sorted sets of deliveries, the queue first; the last one has subject and delivery as its members.
-fn sorted_sets(keys: &Keys, destination: &Destination) -> [String; 5] {
-    [keys.due(destination), keys.pending(), keys.deliveries(), keys.dead(), keys.waiting()]
+/// The sorted sets of deliveries, the queue first; in the last two a subject and a group precede the delivery.
+fn sorted_sets(keys: &Keys, destination: &Destination) -> [String; 6] {
+    [keys.due(destination), keys.pending(), keys.deliveries(), keys.dead(), keys.waiting(), keys.grouped()]
 }
 
 /// A key of the source.

@@ -11,7 +11,7 @@ use super::target::Target;
 /// Keys with the progress of the target, and keys that are compared in another way.
 const LEFT_OUT: [&str; 7] = ["checkpoint", "actions", "alert_log", "outbox", "refused", "totals", "lease"];
 /// The sorted sets of deliveries. Members of expired deliveries are ignored, because the source trims them later.
-const OF_DELIVERIES: [&str; 5] = ["due", "pending", "waiting", "deliveries", "dead"];
+const OF_DELIVERIES: [&str; 6] = ["due", "pending", "waiting", "grouped", "deliveries", "dead"];
 /// A key with less remaining lifetime may already have expired in the source.
 const ENDS_SOON_MS: i64 = 60_000;
 /// Number of keys per read.

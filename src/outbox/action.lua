@@ -1,11 +1,11 @@
 #!lua
 -- action: apply an operator's action to deliveries: replay, retry, cancel or discard.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
+-- KEYS[1] .. KEYS[9], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
 -- ARGV[8] the action
 --   'replay'    a dead one becomes pending and due now, under the same id. The clock of give_up_after and the schedule
---               of delays restart; earlier attempts stay in the log
+--               of delays restart; earlier attempts stay in the log. One that was sent with others leaves their message
 --   'retry'     a dead one is replayed, a pending one becomes due now. If the circuit of its destination is open, the
 --               next attempt there is made now; nothing else of the destination changes
 --   'cancel'    a pending one ends 'cancelled' permanently: fan_out creates no delivery of that alert to that contact
@@ -32,16 +32,18 @@ local function left_alone(one)
   if not one.state then return 'missing' end
   if one.state == 'dead' and takes_dead then return nil end
   if one.state ~= 'pending' or not takes_pending then return one.state end
-  local lease_end = tonumber(redis.call('ZSCORE', one.d.leased, one.id) or '0')
-  return lease_end > now and 'leased' or nil
+  local due = tonumber(redis.call('ZSCORE', one.d.due, one.id) or '0')
+  return one.token and due > now and 'leased' or nil
 end
 
 local wanted, known = {}, {}
 for at = 10, #ARGV do
   local one = {id = ARGV[at], key = ARGV[4] .. ARGV[at]}
-  local stored, failed = read('HMGET', one.key, 'state', 'created_at_ms', 'attempts', 'channel', 'subject', 'destination')
+  local stored, failed = read('HMGET', one.key, 'state', 'created_at_ms', 'attempts', 'channel', 'subject', 'destination',
+    'lease_token', 'group')
   if failed then return failed end
   one.state, one.created, one.attempts, one.channel, one.subject = stored[1], stored[2], stored[3], stored[4], stored[5]
+  one.token, one.group = stored[7], stored[8]
   one.d, failed = destination_of(stored[6] or 'none')
   failed = failed or refused_subject(one.subject or '')
   if failed then return failed end
@@ -60,7 +62,8 @@ local function reopen(one)
   redis.call('PERSIST', one.key)
   redis.call('HSET', one.key, 'state', 'pending', 'replayed_after', one.attempts or '0',
     'replayed_at_ms', whole(now))
-  redis.call('HDEL', one.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token', 'discarded_at_ms')
+  redis.call('HDEL', one.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token', 'discarded_at_ms', 'sent_in', 'set_since')
+  if one.group then redis.call('ZADD', KEYS[9], 0, grouped(one.group, one.id)) end
   enqueue_due(one.d, one.id, now)
   redis.call('ZADD', KEYS[3], created, one.id)
   if one.channel == 'none' then redis.call('ZADD', KEYS[4], 0, (one.subject or '') .. '\0' .. one.id) end

@@ -67,8 +67,10 @@ pub(super) fn settled(
         Settlement::Delivered(outcome) => {
             let raised = notification.happened_at();
             // Otherwise every morning would look like a slow receiver.
-            let wanted = contact.zip(notification.quota());
-            let wanted = wanted.and_then(|(contact, quota)| contact.filter.quiet_until(quota, raised));
+            let wanted = contact.zip(notification.quota()).map(|(contact, quota)| {
+                let digest = contact.digest_of(quota).map_or(raised, |digest| raised.after(digest.get()));
+                contact.filter.quiet_until(quota, digest).unwrap_or(digest)
+            });
             let seconds = (now.0 - wanted.unwrap_or(raised).0).max(0) as f64 / 1000.0;
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
             // JSON would show a u128 as text.
@@ -87,7 +89,10 @@ pub(super) fn settled(
         Settlement::ExpiredAfter(_) => {
             tracing::warn!(%subject, alert, request, notice, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
         }
-        Settlement::Throttled(wait) | Settlement::Released(wait) => {
+        Settlement::Throttled(wait)
+        | Settlement::Released(wait)
+        | Settlement::Quiet(wait)
+        | Settlement::SetAside(wait) => {
             tracing::debug!(subject, alert, request, notice, %delivery, attempt, channel, due_in = ?wait, "lease released");
         }
         Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled => {

@@ -5,35 +5,32 @@ use std::time::Duration;
 
 use metrics::counter;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 use super::context::{DispatcherConfig, OutboxContext};
-use super::delivery_log::{self, count_ended};
+use super::delivery_log;
 use super::destination_health::DestinationHealth;
-use super::error::{OutboxError, chain};
+use super::error::chain;
 use super::fan_out::FanOutReply;
 use super::lease::LeasedDelivery;
+use super::leased_message::LeasedMessage;
 use super::leased_recipients::LeasedRecipients;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
-use super::settle::{SettleReply, Settlement};
-use super::settle_queue::SettleQueue;
+use super::settle::Settlement;
+use super::settle_queue::{EndedLease, SettleQueue};
 use super::slots::AttemptPermit;
 use super::wake::wake_reachable;
 use super::{UNREADABLE_CONTACT_WAIT, expires_at};
 use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ContactsSource, ResolvedContacts};
-use crate::redis_client::ErrorKind;
-use crate::redis_client::backoff::{Backoff, BackoffPolicy};
+use crate::redis_client::backoff::BackoffPolicy;
 use crate::subjects::SubjectMutes;
-use crate::types::{Channel, DeliveryState, DisabledState, Notification, QuotaNotification, meters};
-
-/// How long an outcome is kept after its lease ended if Redis stays unavailable or refuses the daemon. Longer than any
-/// failover or restart; then the task ends, and the delivery is attempted again.
-const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+use crate::types::{Channel, DisabledState, Notification, QuotaNotification, meters};
 
 /// How long a delivery waits for the end of an earlier attempt before it is released. Behind a slow receiver,
 /// deliveries would otherwise be leased for seconds without an attempt and delay new alerts and a pause.
@@ -49,7 +46,7 @@ pub(super) struct DeliveryWorker<N> {
 }
 
 /// What to do with a leased delivery.
-enum Decision<'a> {
+pub(super) enum Decision<'a> {
     /// Attempt it to this contact. With the contacts of the subject, if the outcome may disable this one.
     Attempt(Contact, Option<ResolvedContacts>),
     /// No attempt: record this settlement.
@@ -60,15 +57,15 @@ enum Decision<'a> {
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Loads the recipients of a leased delivery, decides, sends, and settles. In every case the lease is settled or
-    /// ends by itself. The slot is freed before the outcome is recorded: the record frees the place at the destination,
-    /// and the next delivery there needs a slot.
-    pub(super) async fn work(&self, leased: LeasedDelivery, slot: AttemptPermit, read: Option<LeasedRecipients>) {
-        let decision = match self.load(&leased, read).await {
-            Ok(recipients) => decide(&leased, recipients),
-            Err(settlement) => Decision::End(settlement),
-        };
-        let (settlement, contact) = match decision {
+    /// Loads the recipients of leased deliveries that leave in one message, decides, sends, and settles. In every case
+    /// the leases are settled or end by themselves. The slot is freed before the outcome is recorded: the record frees
+    /// the place at the destination, and the next delivery there needs a slot.
+    pub(super) async fn work(&self, message: LeasedMessage, slot: AttemptPermit) {
+        let LeasedMessage { leased, read, others } = message;
+        if let Some(set) = &leased.set {
+            return self.work_on_set(set, (&leased, read), others, slot).await;
+        }
+        let (settlement, contact) = match self.decide(&leased, read).await {
             Decision::Attempt(contact, contacts) => {
                 (self.send(&leased, &contact, contacts.as_ref(), slot).await, Some(contact))
             }
@@ -78,20 +75,20 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
             Decision::FanOut(notification, contacts, disabled) => {
                 drop(slot);
-                return self.fan_out_again(&leased, notification, contacts, disabled).await;
+                self.fan_out_again(&leased, notification, contacts, disabled).await;
+                return;
             }
         };
         if let Some(settlement) = settlement {
-            self.settle(&leased, settlement, contact.as_ref()).await;
+            self.settle(&[EndedLease { leased: &leased, settlement, contact: contact.as_ref() }]).await;
         }
     }
 
     /// Like [`Self::work`], once an earlier attempt there has ended. Releases the lease if that is late or fails.
     pub(super) async fn work_after(
         &self,
-        leased: LeasedDelivery,
+        message: LeasedMessage,
         (follows, waiting): (oneshot::Receiver<AttemptPermit>, OwnedSemaphorePermit),
-        read: Option<LeasedRecipients>,
     ) {
         let slot = tokio::select! {
             slot = follows => slot.ok(),
@@ -100,8 +97,20 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         drop(waiting);
         match slot {
-            Some(slot) => self.work(leased, slot, read).await,
-            None => self.settle(&leased, Settlement::Released(Duration::ZERO), None).await,
+            Some(slot) => self.work(message, slot).await,
+            None => {
+                let released =
+                    |leased| EndedLease { leased, settlement: Settlement::Released(Duration::ZERO), contact: None };
+                self.settle(&message.all().map(released).collect::<Vec<_>>()).await;
+            }
+        }
+    }
+
+    /// Decides what to do with a leased delivery.
+    pub(super) async fn decide<'a>(&self, leased: &'a LeasedDelivery, read: Option<LeasedRecipients>) -> Decision<'a> {
+        match self.load(leased, read).await {
+            Ok(recipients) => decide(leased, recipients),
+            Err(settlement) => Decision::End(settlement),
         }
     }
 
@@ -161,40 +170,13 @@ impl<N: Notifier> DeliveryWorker<N> {
         contacts: Option<&ResolvedContacts>,
         slot: AttemptPermit,
     ) -> Option<Settlement> {
-        let Ok(notification) = &leased.notification else { return None };
-        let notifier = &self.shared.notifier;
-        // An attempt that is longer than its lease could overlap with another worker's.
-        let start_by = leased.clock.start_by(notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
-        let Some(start_by) = start_by else {
+        let Some(start_by) = self.start_by(leased) else {
             drop(slot);
             return Some(Settlement::Released(Duration::ZERO));
         };
-        let request = AttemptRequest {
-            delivery: &leased.id,
-            notification,
-            contact,
-            subject_name: contacts.and_then(|contacts| contacts.subject_name.as_ref()),
-            source: contacts.map_or_else(ContactsSource::default, |contacts| contacts.source),
-            more_follows: leased.more_follows,
-            attempts: leased.attempts,
-            attempt_since_replay: leased.attempt_since_replay,
-            first_attempt: leased.first_attempt,
-            paused: leased.paused,
-            now: leased.clock.now(),
-            start_by,
-        };
-        let attempted = tokio::time::timeout(leased.clock.remaining(), notifier.attempt(request)).await;
-        match attempted.as_ref().is_ok_and(is_answered) {
-            true => drop(slot),
-            false => slot.close_followers(),
-        }
-        let Ok(settlement) = attempted else {
-            let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
-            let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
-            tracing::error!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
-                "attempt did not keep its deadline and is given up; the delivery is attempted again");
-            return None;
-        };
+        let request = request_of(leased, contact, contacts, start_by)?;
+        let attempt = self.shared.notifier.attempt(request);
+        let settlement = within_lease(leased, slot, attempt, is_answered).await?;
         if let Settlement::Throttled(_) = settlement {
             counter!(meters::DELIVERIES_THROTTLED, "channel" => leased.channel.as_str()).increment(1);
         }
@@ -204,18 +186,25 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
+    /// The latest start of an attempt; `None` if it must not start any more. An attempt that is longer than its lease
+    /// could overlap with another worker's.
+    pub(super) fn start_by(&self, leased: &LeasedDelivery) -> Option<Instant> {
+        let timeout = self.shared.notifier.timeout(leased.channel);
+        leased.clock.start_by(timeout).filter(|_| !self.stop.is_cancelled())
+    }
+
     /// Fans the notification out to the current contacts, because the delivery's contact is gone or disabled, or there
-    /// was none.
-    async fn fan_out_again(
+    /// was none. Returns whether this is recorded.
+    pub(super) async fn fan_out_again(
         &self,
         leased: &LeasedDelivery,
         quota: QuotaNotification<'_>,
         mut contacts: ResolvedContacts,
         disabled: Option<(Contact, DisabledState)>,
-    ) {
+    ) -> bool {
         if let Some((contact, state)) = disabled {
             let tell = || self.tell_of_disabled(leased, quota.subject(), &contact, &state);
-            let Some(others) = self.retry_until_recorded(leased, tell).await else { return };
+            let Some(others) = self.retry_until_recorded(leased, tell).await else { return false };
             contacts = others;
         }
         let outbox = &self.shared.outbox;
@@ -227,7 +216,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(_) => {
                 tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call succeeded")
             }
-            None => return,
+            None => return false,
         }
         // Even if no delivery was created, the source has freed a place at its destination.
         outbox.new_deliveries.notify_one();
@@ -235,92 +224,55 @@ impl<N: Notifier> DeliveryWorker<N> {
             let subjects = std::slice::from_ref(quota.subject());
             self.retry_until_recorded(leased, || wake_reachable(outbox, subjects)).await;
         }
+        true
     }
+}
 
-    /// Records how the lease ended, with the contact of the attempt, if one took place, and logs it.
-    async fn settle(&self, leased: &LeasedDelivery, settlement: Settlement, contact: Option<&Contact>) {
-        if let Some(outcome) = settlement.outcome() {
-            counter!(meters::ATTEMPTS, "channel" => leased.channel.as_str(), "outcome" => outcome.class.as_str())
-                .increment(1);
-        }
-        let answer = self.retry_until_recorded(leased, || self.settle_queue.settle(leased, &settlement, contact)).await;
-        // For an unreadable notification only the lease is released; the next attempt reports the problem.
-        let notification = leased.notification.as_ref().ok();
-        let now = match answer {
-            Some(SettleReply::Done(now)) => now,
-            Some(SettleReply::Repeated) => leased.clock.now(),
-            Some(SettleReply::Stale) => {
-                let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
-                let alert = notification.and_then(Notification::alert_id).map(display);
-                let request = notification.and_then(Notification::request_id).map(display);
-                tracing::warn!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
-                    outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
-                return;
-            }
-            Some(SettleReply::WrongType) => {
-                tracing::error!(delivery = %leased.id, "outcome could not be recorded: the delivery's key holds something else");
-                return;
-            }
-            None => return,
-        };
-        if settlement.state() != DeliveryState::Pending {
-            count_ended(leased.channel, settlement.state());
-        }
-        let Some(notification) = notification else { return };
-        delivery_log::settled(leased, notification, contact, &settlement, now);
-        if let Notification::Verification(request) = notification {
-            self.shared.consents.settled(request, &settlement);
-        }
-    }
+/// The attempt of a leased delivery; `None` if its notification is unreadable, so that there is none.
+pub(super) fn request_of<'a>(
+    leased: &'a LeasedDelivery,
+    contact: &'a Contact,
+    contacts: Option<&'a ResolvedContacts>,
+    start_by: Instant,
+) -> Option<AttemptRequest<'a>> {
+    Some(AttemptRequest {
+        delivery: &leased.id,
+        notification: leased.notification.as_ref().ok()?,
+        contact,
+        subject_name: contacts.and_then(|contacts| contacts.subject_name.as_ref()),
+        source: contacts.map_or_else(ContactsSource::default, |contacts| contacts.source),
+        more_follows: leased.more_follows,
+        attempts: leased.attempts,
+        attempt_since_replay: leased.attempt_since_replay,
+        first_attempt: leased.first_attempt,
+        paused: leased.paused,
+        waited_until: leased.waited_until,
+        now: leased.clock.now(),
+        start_by,
+    })
+}
 
-    /// Repeats a repeatable call until Redis answers it, also after the end of the lease: nobody else can lease the
-    /// delivery either. Within [`RECORD_OUTCOME_TIMEOUT`]; `None`: given up and logged.
-    pub(super) async fn retry_until_recorded<T, F>(
-        &self,
-        leased: &LeasedDelivery,
-        mut call: impl FnMut() -> F,
-    ) -> Option<T>
-    where
-        F: Future<Output = Result<T, OutboxError>> + Send,
-    {
-        let mut backoff = Backoff::new(BackoffPolicy::RECONNECT);
-        let mut waiting = None;
-        let mut logged = false;
-        loop {
-            let error = match call().await {
-                Ok(answer) => return Some(answer),
-                Err(error) => error,
-            };
-            error.error_kind().count(error.label());
-            if error.error_kind() == ErrorKind::MovedAway {
-                // The daemon stops and logs the reason. The delivery was copied with its lease.
-                tracing::debug!(delivery = %leased.id, %error, "not recorded: everything was moved away");
-                return None;
-            }
-            // The operator can fix a password or a right.
-            let kind = error.error_kind();
-            let passing = kind.is_transient() || matches!(kind, ErrorKind::Login | ErrorKind::Denied);
-            let lapsed = leased.clock.lapsed();
-            let (id, error) = (&leased.id, chain(&error));
-            if lapsed > RECORD_OUTCOME_TIMEOUT || (!passing && !lapsed.is_zero()) {
-                tracing::error!(delivery = %id, error, "outcome could not be recorded and is given up; the delivery is attempted again");
-                return None;
-            }
-            if !lapsed.is_zero() && !logged {
-                tracing::error!(delivery = %id, error, "lease ran out before its outcome could be recorded; still trying");
-                logged = true;
-            } else {
-                tracing::debug!(delivery = %id, error, "outcome could not be recorded; trying again");
-            }
-            if passing && waiting.is_none() {
-                waiting = Some(self.pending_outcomes.add());
-            }
-            tokio::select! {
-                () = tokio::time::sleep(backoff.next_delay()) => {}
-                () = self.pending_outcomes.retry_requested() => {}
-            }
-        }
+/// Runs an attempt until its lease ends, and frees the slot. `None`, and logged: it took longer.
+pub(super) async fn within_lease<T>(
+    leased: &LeasedDelivery,
+    slot: AttemptPermit,
+    attempt: impl Future<Output = T>,
+    is_answered: impl FnOnce(&T) -> bool,
+) -> Option<T> {
+    let attempted = tokio::time::timeout(leased.clock.remaining(), attempt).await;
+    match attempted.as_ref().is_ok_and(is_answered) {
+        true => drop(slot),
+        false => slot.close_followers(),
     }
+    if attempted.is_err() {
+        let LeasedDelivery { id, attempts, channel, subject, notification, .. } = leased;
+        let notification = notification.as_ref().ok();
+        let alert = notification.and_then(Notification::alert_id).map(display);
+        let request = notification.and_then(Notification::request_id).map(display);
+        tracing::error!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
+            "attempt did not keep its deadline and is given up; the delivery is attempted again");
+    }
+    attempted.ok()
 }
 
 /// The possible recipients of a delivery.
@@ -394,7 +346,7 @@ fn give_back(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Settlem
 }
 
 /// Whether a follower may start at once: no attempt was made, or the destination answered it.
-fn is_answered(settlement: &Settlement) -> bool {
+pub(super) fn is_answered(settlement: &Settlement) -> bool {
     let has_failed = |outcome| DestinationHealth::from_outcome(outcome) == Some(DestinationHealth::Failed);
     !settlement.outcome().is_some_and(has_failed)
 }

@@ -14,7 +14,7 @@ use super::delivery_log::count_ended;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
 use super::lease::{LeaseRequest, LeaseTimes, LeasedDelivery, lease};
-use super::leased_recipients::LeasedRecipients;
+use super::leased_message::LeasedMessage;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
@@ -200,8 +200,8 @@ impl<N: Notifier> Dispatcher<N> {
         self.followers_at.retain(|_, followers| followers.are_in_use());
         // Followers first, because an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);
-        let reads = LeasedRecipients::of_each(&self.worker.shared.outbox.contacts, &leased);
-        for (leased, read) in leased.into_iter().zip(reads) {
+        for message in LeasedMessage::of_each(&self.worker.shared.outbox.contacts, leased) {
+            let leased = &message.leased;
             let (worker, panic_log) = (Arc::clone(&self.worker), PanicLog(leased.id.clone()));
             let followers = self.followers_at.entry(leased.destination.clone()).or_default();
             if leased.follows {
@@ -211,13 +211,13 @@ impl<N: Notifier> Dispatcher<N> {
                 // An attempt is some kilobytes, which spawning would copy several times.
                 self.attempts.spawn(Box::pin(async move {
                     let _panic_log = panic_log;
-                    worker.work_after(leased, (follows, waiting), read).await;
+                    worker.work_after(message, (follows, waiting)).await;
                 }));
             } else {
                 let slot = slots.take_permit(leased.is_healthy, followers);
                 self.attempts.spawn(Box::pin(async move {
                     let _panic_log = panic_log;
-                    worker.work(leased, slot, read).await;
+                    worker.work(message, slot).await;
                 }));
             }
         }

@@ -1,8 +1,8 @@
 #!lua
 -- enqueue: create the delivery of a notification for one contact only.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
--- KEYS[9] the delivery's hash   KEYS[10] checkpoint hash
+-- KEYS[1] .. KEYS[9], ARGV[1] .. ARGV[7] as schedule.lua has them
+-- KEYS[10] the delivery's hash   KEYS[11] checkpoint hash
 --
 -- ARGV[8] delivery id   ARGV[9] type of the notification, which is also the field that holds it
 -- ARGV[10] the notification, JSON
@@ -22,7 +22,7 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = moved_away_from(KEYS[10]) or schedule_refusal() or wrong_type(9, 'hash') or refused_total('made') or denied(KEYS[9], 'HSET')
+local refusal = moved_away_from(KEYS[11]) or schedule_refusal() or wrong_type(10, 'hash') or refused_total('made') or denied(KEYS[10], 'HSET')
 if refusal then return refusal end
 local failed
 if ARGV[15] ~= '' then
@@ -31,7 +31,7 @@ if ARGV[15] ~= '' then
   if failed then return failed end
   if held[1] ~= 'pending' or held[2] ~= ARGV[16] then return 'stale' end
 end
-if redis.call('EXISTS', KEYS[9]) == 1 then return 'exists' end
+if redis.call('EXISTS', KEYS[10]) == 1 then return 'exists' end
 local queue
 queue, failed = destination_of(ARGV[14])
 failed = failed or refused_subject(ARGV[11])
@@ -39,7 +39,7 @@ if failed then return failed end
 
 -- WRITE
 
-redis.call('HSET', KEYS[9], 'type', ARGV[9], ARGV[9], ARGV[10], 'subject', ARGV[11], 'channel', ARGV[12], 'contact_id', ARGV[13],
+redis.call('HSET', KEYS[10], 'type', ARGV[9], ARGV[9], ARGV[10], 'subject', ARGV[11], 'channel', ARGV[12], 'contact_id', ARGV[13],
   'destination', ARGV[14], 'state', 'pending', 'attempts', '0', 'created_at_ms', whole(now))
 redis.call('ZADD', KEYS[3], whole(now), ARGV[8])
 redis.call('ZADD', KEYS[5], whole(now), ARGV[8])

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- fan_out: turn notifications into one delivery per contact each, and consume their sources, in one step.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
--- KEYS[9] outbox stream   KEYS[10] checkpoint hash
+-- KEYS[1] .. KEYS[9], ARGV[1] .. ARGV[7] as schedule.lua has them
+-- KEYS[10] outbox stream   KEYS[11] checkpoint hash
 --
 -- ARGV[8] TTL of an ended delivery, s
 -- ARGV[9 ..] for each notification, 1..100 of them. The first one may have any number of contacts; all the others
@@ -13,12 +13,15 @@
 --   the notification as JSON (of a delivery, what is stored there is used instead: an erasure may have taken names
 --   out of it), what the log of alerts gets ('' for nothing), subject,
 --   when it expires in ms, number of deliveries wanted, and for each of these: delivery id, channel ('email',
---   'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery of channel
---   'none'.
+--   'webhook', 'none'), contact id, destination, the group with which it leaves in one message ('' if it leaves
+--   alone), and how long the first of that group waits for others, ms. Without any contact the caller wants the one
+--   delivery of channel 'none'.
 --
 -- What happens to a wanted delivery:
---   it does not exist            created: pending, due now ('none': due when the notification expires, and in the
---                                waiting index). The field of its type holds the JSON; 'alert_id' only that of an alert
+--   it does not exist            created: pending, due now, or with the first of its group ('none': due when the
+--                                notification expires, and in the waiting index). The field of its type holds the JSON;
+--                                'alert_id' only that of an alert. A notice that would expire while it waits for
+--                                others leaves alone
 --   it is the source             its contact still exists, or there still is none: rescheduled, its lease released
 --   an operator cancelled it     not changed
 --   cancelled otherwise          its contact came back: pending again, due now, under the same id
@@ -43,8 +46,8 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = moved_away_from(KEYS[10]) or wrong_type(9, 'stream') or schedule_refusal() or refused_total('made') or refused_total('cancelled')
-  or denied(KEYS[9], 'XDEL')
+local refusal = moved_away_from(KEYS[11]) or wrong_type(10, 'stream') or schedule_refusal() or refused_total('made') or refused_total('cancelled')
+  or denied(KEYS[10], 'XDEL')
 if refusal then return refusal end
 
 -- The stored state of a wanted delivery; a word if it is unusable, or an error reply.
@@ -53,10 +56,11 @@ local function judge_wanted(d)
   if type(exists) == 'table' then return exists end
   d.queue, failed = destination_of(d.destination)
   if failed or exists == 0 then return failed end
-  local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination', 'cancelled_by')
+  local stored = redis.pcall('HMGET', d.key, 'state', 'created_at_ms', 'attempts', 'destination', 'cancelled_by', 'group', 'sent_in')
   if stored.err then return was_refused(stored) and stored or 'wrong_type' end
   if not stored[1] then return 'wrong_type' end
   d.state, d.created, d.attempts, d.cancelled_by = stored[1], stored[2], stored[3], stored[5]
+  d.listed = stored[7] or stored[6]
   d.queue_before, failed = destination_of(stored[4] or d.destination)
   return failed
 end
@@ -66,12 +70,13 @@ local function judge_source(request)
   if request.kind == 'outbox' then return nil end
   request.key = ARGV[4] .. request.source
   local held = redis.pcall('HMGET', request.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination',
-    request.type)
+    request.type, 'waits_until_ms')
   if held.err and was_refused(held) then return nil, held end
   if held.err then return 'wrong_type' end
   -- Also for an erased subject: nothing new may name it.
   if held[1] ~= 'pending' or held[2] ~= request.token then return 'stale' end
   request.json = held[7] or request.json
+  request.waited_until = tonumber(held[8] or '')
   if request.kind == 'kept' then return nil end
   request.channel, request.attempts, request.before = held[3], tonumber(held[4]) or 0, tonumber(held[5] or '0') or 0
   local failed
@@ -91,9 +96,12 @@ while at < #ARGV do
   request.answer, failed = judge_source(request)
   if failed then return failed end
   for position = 1, count do
-    local d = {at = position, id = ARGV[at], channel = ARGV[at + 1], contact = ARGV[at + 2], destination = ARGV[at + 3]}
+    local d = {at = position, id = ARGV[at], channel = ARGV[at + 1], contact = ARGV[at + 2], destination = ARGV[at + 3],
+      group = ARGV[at + 4], wait = tonumber(ARGV[at + 5])}
+    -- A notice is false after its expiry.
+    if request.type ~= 'alert' and now + d.wait >= request.expires then d.group, d.wait = '', 0 end
     d.key = ARGV[4] .. d.id
-    at = at + 4
+    at = at + 6
     -- Two contacts with one id are one contact.
     if not request.known[d.id] then
       request.known[d.id] = true
@@ -110,8 +118,25 @@ end
 
 local function waiting_member(request, id) return request.subject .. '\0' .. id end
 
--- Without a contact nothing happens until somebody wakes it.
-local function due_of(request, d) return d.channel == 'none' and math.max(now, request.expires) or now end
+-- Without a contact nothing happens until somebody wakes it. One that waits for others leaves with those that wait.
+local function due_of(request, d)
+  if d.channel == 'none' then return math.max(now, request.expires) end
+  if d.wait == 0 then return now end
+  local first = redis.call('ZRANGEBYLEX', KEYS[9], '[' .. grouped(d.group, ''), '(' .. d.group .. '\1', 'LIMIT', 0, 1)[1]
+  local due = first and tonumber(redis.call('ZSCORE', d.queue.due, string.match(first, '[^%z]*$')) or '') or 0
+  return due > now and math.min(due, now + d.wait) or now + d.wait
+end
+
+-- Lists a delivery in its present group.
+local function join_group(d)
+  if d.listed then
+    redis.call('ZREM', KEYS[9], grouped(d.listed, d.id))
+    redis.call('HDEL', d.key, 'group', 'sent_in', 'set_since')
+  end
+  if d.group == '' then return end
+  redis.call('HSET', d.key, 'group', d.group)
+  redis.call('ZADD', KEYS[9], 0, grouped(d.group, d.id))
+end
 
 -- Takes back the attempt that the lease counted, because it did not take place; without any attempt there is no first
 -- one either. Returns the number of attempts.
@@ -132,7 +157,12 @@ local function open(request, d, created, attempts)
   collect('ZADD', KEYS[3], created, d.id)
   collect('ZADD', KEYS[5], created, d.id)
   note_pending(request.subject, d.id)
-  collect('ZADD', d.queue.due, whole(due_of(request, d)), d.id)
+  local due = due_of(request, d)
+  -- What waited does not expire because its contact was replaced meanwhile.
+  local waits_until = math.max(d.wait > 0 and due or 0, request.waited_until or 0)
+  if waits_until > 0 then redis.call('HSET', d.key, 'waits_until_ms', whole(waits_until)) end
+  collect('ZADD', d.queue.due, whole(due), d.id)
+  join_group(d)
   if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(request, d.id)) end
 end
 
@@ -156,7 +186,9 @@ local function fan_out(request)
       dequeue(d.queue_before, d.id)
       redis.call('HSET', d.key, 'channel', d.channel, 'destination', d.destination)
       give_back(request)
+      d.wait = 0
       enqueue_due(d.queue, d.id, due_of(request, d))
+      join_group(d)
       if d.channel == 'none' then redis.call('ZADD', KEYS[4], 0, waiting_member(request, d.id)) end
     elseif d.state == 'cancelled' and not d.cancelled_by then
       local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
@@ -192,7 +224,7 @@ end
 -- invalid id of an entry does not exist; XDEL would raise an error for it.
 local taken = {}
 local function take(request)
-  if request.kind == 'outbox' then return redis.pcall('XDEL', KEYS[9], request.source) ~= 1 and 'gone' or nil end
+  if request.kind == 'outbox' then return redis.pcall('XDEL', KEYS[10], request.source) ~= 1 and 'gone' or nil end
   if taken[request.source] then return 'stale' end
   taken[request.source] = true
 end

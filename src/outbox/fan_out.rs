@@ -1,12 +1,14 @@
 //! Notifications of the outbox become one delivery per contact: the wrapper of `fan_out.lua`.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::{RedisResult, Value};
 
 use super::error::{Operation, OutboxError};
+use super::message_group::groups_of_each;
 use super::recipients::Recipients;
-use super::{ENDED_DELIVERY_TTL, expires_at, schedule};
+use super::{ENDED_DELIVERY_TTL, expires_at, millis, schedule};
 use crate::channels::destination;
 use crate::redis_client::{RedisClient, Script};
 use crate::types::text_form::text_enum;
@@ -143,7 +145,8 @@ pub async fn fan_out(
     let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).key(keys.checkpoint());
     call = call.arg(ENDED_DELIVERY_TTL.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
-    for FanOutRequest { source, notification, json, recipients } in requests {
+    let groups = groups_of_each(requests.iter().map(|request| (request.notification, request.recipients)));
+    for (FanOutRequest { source, notification, json, recipients }, groups) in requests.iter().zip(groups) {
         let (from, id, token) = match source {
             FanOutSource::Outbox { entry } => ("outbox", *entry, ""),
             FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), *token),
@@ -153,9 +156,13 @@ pub async fn fan_out(
         call = call.arg(from).arg(id).arg(token).arg(notification.kind().as_str()).arg(notification.id()).arg(*json);
         call = call.arg(logged(source, *notification));
         call = call.arg(notification.subject().as_str()).arg(expires_at(*notification).0).arg(wanted.len());
-        for want in &wanted {
+        // What waits for a contact has no group.
+        let groups = groups.iter().map(Option::as_ref).chain([None]);
+        for (want, group) in wanted.iter().zip(groups) {
             call = call.arg(want.id.as_str()).arg(want.channel.as_str());
             call = call.arg(want.contact.as_str()).arg(want.destination.as_str());
+            let (name, wait) = group.map_or(("", Duration::ZERO), |group| (&group.name, group.wait));
+            call = call.arg(name).arg(millis(wait));
         }
         wanted_of_each.push(wanted);
     }

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- forget: remove deliveries of a subject in any state.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
+-- KEYS[1] .. KEYS[9], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
 -- ARGV[8] subject   ARGV[9 ..] ids of the deliveries, 1..500
 --
@@ -24,13 +24,13 @@ local found = {}
 for at = 9, #ARGV do
   local key = ARGV[4] .. ARGV[at]
   local stored
-  stored, failed = read('HMGET', key, 'state', 'subject', 'destination')
+  stored, failed = read('HMGET', key, 'state', 'subject', 'destination', 'group', 'sent_in')
   if failed then return failed end
   if stored[2] == ARGV[8] then
     local queue
     queue, failed = destination_of(stored[3] or 'none')
     if failed then return failed end
-    found[ARGV[at]] = {key = key, state = stored[1], queue = queue}
+    found[ARGV[at]] = {key = key, state = stored[1], queue = queue, listed = stored[5] or stored[4]}
   end
 end
 
@@ -45,6 +45,7 @@ for id, one in pairs(found) do
   redis.call('ZREM', KEYS[4], ARGV[8] .. '\0' .. id)
   redis.call('ZREM', KEYS[5], id)
   redis.call('ZREM', KEYS[6], id)
+  if one.listed then redis.call('ZREM', KEYS[9], grouped(one.listed, id)) end
   removed = removed + 1
   if one.state == 'pending' then
     redis.call('HINCRBY', KEYS[7], 'cancelled', 1)

@@ -1,9 +1,9 @@
 #!lua
 -- lease: lease due deliveries of many destinations, so that nobody else attempts them until their leases end.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
--- KEYS[9] the pause of all sending, a hash: while it exists, nothing is leased and nothing is given up
--- KEYS[10] checkpoint hash
+-- KEYS[1] .. KEYS[9], ARGV[1] .. ARGV[7] as schedule.lua has them
+-- KEYS[10] the pause of all sending, a hash: while it exists, nothing is leased and nothing is given up
+-- KEYS[11] checkpoint hash
 --
 -- ARGV[8] most deliveries to take, 1..150           ARGV[9] most of these for unhealthy destinations, 0..ARGV[8]
 -- ARGV[10] token of this call, never used before     ARGV[11] TTL of an ended delivery, s
@@ -12,12 +12,14 @@
 --
 -- Returns {now ms, next due time for a healthy destination in ms (nil: nothing is scheduled), the same for an
 --          unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
---           leased   one text, which is parsed faster than many: a MessagePack array of fourteen strings each: id, type
---                    of the notification, its JSON, subject, channel, contact id, attempts (this one included),
---                    attempts before the last replay, first attempt ms, pauses since then in ms, token,
---                    end of the lease ms, destination, and its state: 'unhealthy'; 'healthy'; 'busy': healthy with more
---                    than one due delivery; or 'following': busy, and to be attempted in the place of an ended attempt
---                    there
+--           leased   one text, which is parsed faster than many: a MessagePack array of seventeen strings each: id,
+--                    type of the notification, its JSON, subject, channel, contact id, attempts (this one included),
+--                    attempts before the last replay, first attempt ms, pauses since then in ms, token, end of the
+--                    lease ms, destination, and its state: 'unhealthy'; 'healthy'; 'busy': healthy with more than one
+--                    due delivery; or 'following': busy, and to be attempted in the place of an ended attempt there;
+--                    then the id of the message in which it leaves with others, '' if it leaves alone, and the number
+--                    of this attempt of that message; then until when it waited for a digest or the end of a quiet
+--                    time, ms, or ''. Those that leave in one message follow each other
 --           dropped  two strings each: a due id and what is wrong with it: 'missing', 'malformed' or 'ended'. It
 --                    leaves the schedule, so that it blocks nothing; its alert may be lost, so the caller logs it
 --           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the
@@ -31,15 +33,17 @@
 -- No destination has more attempts in flight than its bound, over all daemons. A follower is attempted in the place of
 -- an ended attempt. While it is leased it counts, so that nobody else takes that place.
 -- A delivery without a contact is leased without counting an attempt, because none takes place.
+-- With a delivery of a group all others of it are leased, due or not, up to SET_MAX; they are one attempt. Before the
+-- first attempt they become a set, and later leases take what is pending of it.
 -- Safe to run twice: the second call leases other deliveries; those of a lost reply become due again when their leases
 -- end.
 
 -- JUDGE
 
 local now = now_ms()
-local moved = moved_away_from(KEYS[10])
+local moved = moved_away_from(KEYS[11])
 if moved then return moved end
-if redis.call('EXISTS', KEYS[9]) == 1 then return {whole(now), false, false, cmsgpack.pack({}), {}, {}, '1'} end
+if redis.call('EXISTS', KEYS[10]) == 1 then return {whole(now), false, false, cmsgpack.pack({}), {}, {}, '1'} end
 local refusal = schedule_refusal() or refused_total('cancelled') or refused_total('dead')
 if refusal then return refusal end
 
@@ -49,7 +53,7 @@ for i = 14, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
   local fields = redis.pcall('HMGET', ARGV[4] .. id, 'state', 'alert', 'subject', 'channel', 'contact_id', 'attempts',
-    'replayed_after', 'first_attempt_at_ms', 'type', 'paused_before_ms')
+    'replayed_after', 'first_attempt_at_ms', 'type', 'paused_before_ms', 'group', 'sent_in', 'set_since', 'waits_until_ms')
   if fields.err then return was_refused(fields) and 'refused' or 'malformed', fields end
   if not fields[1] then
     if redis.call('EXISTS', ARGV[4] .. id) == 0 then return 'missing', nil end
@@ -105,6 +109,34 @@ end
 local FOLLOWING = 8
 local function following_each(d) return is_healthy(d) and math.min(FOLLOWING, math.floor(d.bound / 2)) or 0 end
 
+-- Maximum number of deliveries in one message: a chat of 8,000 characters can hold their lines.
+local SET_MAX = 30
+-- Maximum number of deliveries that one call leases beside the first ones of their messages, because it blocks the
+-- server for their number.
+local OTHERS_MAX = 300
+local taken, others_taken, unlisted = {}, 0, {}
+
+-- The others with which a delivery leaves, and the set that they form; nothing if it leaves alone.
+local function others_of(id, fields, d)
+  local name = fields[12] or fields[11]
+  if not name or not redis.call('ZSCORE', KEYS[9], grouped(name, id)) then return {}, nil end
+  local others = {}
+  local members = redis.call('ZRANGEBYLEX', KEYS[9], '[' .. grouped(name, ''), '(' .. name .. '\1', 'LIMIT', 0, SET_MAX + OTHERS_MAX)
+  for _, member in ipairs(members) do
+    local other = string.match(member, '[^%z]*$')
+    if other ~= id and not overdue[other] and not taken[other] and #others < SET_MAX - 1 then
+      local why, its = judge(other)
+      if why == 'refused' then return nil, its end
+      if why == 'missing' or why == 'ended' then
+        unlisted[#unlisted + 1] = member
+      elseif not why and redis.call('ZSCORE', d.due, other) then
+        others[#others + 1] = {id = other, fields = its, d = d, is_other = true}
+      end
+    end
+  end
+  return others, {name = fields[12]}
+end
+
 -- The share of each destination, within its bound. All are read before the first write, because a hash on another node
 -- is not a lost delivery.
 local due, visited, followers = {}, {}, tonumber(ARGV[13])
@@ -128,8 +160,21 @@ local function take(names, slots_left)
       if why == 'refused' then return fields end
       failed = why == 'malformed' and refused_subject(fields[3] or '')
       if failed then return failed end
-      if not overdue[id] then
-        due[#due + 1] = {id = id, why = why, fields = fields, d = d, follows = free == 0}
+      local is_left = overdue[id] or taken[id]
+      local is_grouped = not is_left and not why and fields[11]
+      -- A group for which no room is left stays due for the next call.
+      if not is_left and not (is_grouped and others_taken >= OTHERS_MAX) then
+        local others, set = {}, nil
+        if is_grouped then
+          others, set = others_of(id, fields, d)
+          if not others then return set end
+        end
+        due[#due + 1], taken[id] = {id = id, why = why, fields = fields, d = d, follows = free == 0, set = set}, true
+        for _, other in ipairs(others) do
+          other.set, other.follows, taken[other.id] = set, free == 0, true
+          due[#due + 1] = other
+        end
+        others_taken = others_taken + #others
         if not why then free = math.max(0, free - 1) end
       end
     end
@@ -137,7 +182,7 @@ local function take(names, slots_left)
     visited[#visited + 1] = d
   end
 end
-local failed = take(healthy, slots - reserved) or take(unhealthy, math.min(slots - #due, tonumber(ARGV[9])))
+local failed = take(healthy, slots - reserved) or take(unhealthy, math.min(slots - #due + others_taken, tonumber(ARGV[9])))
 if failed then return failed end
 
 -- WRITE
@@ -155,6 +200,18 @@ local function drop(d, id, why, fields)
   end
 end
 
+-- Forms the set in which a delivery leaves, before its first attempt.
+local function join_set(delivery, token, attempts)
+  local set, id, fields = delivery.set, delivery.id, delivery.fields
+  if fields[12] then return end
+  set.name = set.name or 'digest_' .. string.sub(redis.sha1hex(token), 1, 32)
+  fields[12], fields[13] = set.name, whole(attempts)
+  redis.call('HSET', ARGV[4] .. id, 'sent_in', set.name, 'set_since', fields[13])
+  redis.call('ZREM', KEYS[9], grouped(fields[11], id))
+  redis.call('ZADD', KEYS[9], 0, grouped(set.name, id))
+end
+
+for _, member in ipairs(unlisted) do redis.call('ZREM', KEYS[9], member) end
 local leased, dropped, ends, size = {}, {}, {}, 0
 for channel, length in pairs(lease_ms) do ends[channel] = whole(now + length) end
 for i, delivery in ipairs(due) do
@@ -172,7 +229,8 @@ for i, delivery in ipairs(due) do
     -- A released lease restores this place.
     local place = redis.call('ZSCORE', d.due, id) or whole(now)
     collect('ZADD', d.due, lease_end, id)
-    collect('ZADD', d.leased, lease_end, id)
+    -- One attempt for all of a set.
+    if not delivery.is_other then collect('ZADD', d.leased, lease_end, id) end
     if fields[4] == 'none' then
       redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'due_ms', place)
     else
@@ -185,7 +243,12 @@ for i, delivery in ipairs(due) do
     leased[size + 9], leased[size + 10] = first, whole(math.max(0, paused_ms - before_ms))
     leased[size + 11], leased[size + 12], leased[size + 13] = token, lease_end, d.name
     leased[size + 14] = delivery.follows and 'following' or d.standing
-    size = size + 14
+    leased[size + 15], leased[size + 16], leased[size + 17] = '', '0', fields[14] or ''
+    if delivery.set then
+      join_set(delivery, token, attempts)
+      leased[size + 15], leased[size + 16] = fields[12], whole(attempts - (tonumber(fields[13] or '') or attempts) + 1)
+    end
+    size = size + 17
   end
 end
 local ended = {}

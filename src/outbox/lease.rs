@@ -22,7 +22,7 @@ pub const LEASE_MAX: usize = 150;
 const NO_CONTACT_LEASE: Duration = crate::redis_client::client::RESPONSE_TIMEOUT;
 
 /// Number of strings per delivery in the script's reply.
-const FIELDS: usize = 14;
+const FIELDS: usize = 17;
 
 /// The script's reply, in its order.
 type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
@@ -91,6 +91,16 @@ pub struct LeaseReply {
     pub is_paused: bool,
 }
 
+/// The message in which a delivery leaves with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliverySet {
+    /// The id of the message, the same on every attempt: `digest_` and 32 hex digits.
+    pub message_id: String,
+    /// The number of this attempt of the message, from 1. The members do not change after the first one, except that
+    /// ended deliveries leave.
+    pub attempt: u32,
+}
+
 /// A delivery that this worker holds until the lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeasedDelivery {
@@ -114,6 +124,8 @@ pub struct LeasedDelivery {
     pub first_attempt: UnixMs,
     /// Duration of pauses since then.
     pub paused: Duration,
+    /// Until when it waited for a digest, or for the end of a quiet time, if it did.
+    pub waited_until: Option<UnixMs>,
     /// The token that the settlement must present.
     pub token: String,
     /// End of the lease, server time.
@@ -126,6 +138,9 @@ pub struct LeasedDelivery {
     pub more_follows: bool,
     /// Whether it may be attempted only in the place of an ended attempt at the same destination.
     pub follows: bool,
+    /// The message in which it leaves with the others of the same set, which follow each other in the reply; `None` if
+    /// it leaves alone.
+    pub set: Option<DeliverySet>,
     /// Clock of the lease.
     pub(super) clock: LeaseClock,
 }
@@ -190,12 +205,13 @@ fn all_leased_of(mut packed: &[u8], clock_of: impl Fn(Channel) -> LeaseClock) ->
 
 /// One delivery from its fields.
 fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<LeasedDelivery> {
-    let [id, kind, json, subject, channel, contact, attempts, before, first, paused, token, end, destination, health] =
-        fields;
+    let [id, kind, json, subject, channel, contact, attempts, before, first, paused, token, end, ..] = fields;
+    let [.., destination, health, message_id, message_attempt, waited_until] = fields;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
     let before = u32::try_from(number(before)?).unwrap_or(0);
+    let message_attempt = u32::try_from(number(message_attempt)?).unwrap_or(1);
     let channel = Channel::from_stored(&text(channel))?;
     Some(LeasedDelivery {
         id: DeliveryId::from_stored(&text(id)),
@@ -208,12 +224,14 @@ fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) 
         attempt_since_replay: attempts.saturating_sub(before).max(1),
         first_attempt: UnixMs(number(first)?),
         paused: Duration::from_millis(u64::try_from(number(paused)?).unwrap_or(0)),
+        waited_until: number(waited_until).map(UnixMs),
         token: text(token),
         lease_end: UnixMs(number(end)?),
         destination: Destination::from_stored(&text(destination)),
         is_healthy: health != b"unhealthy",
         more_follows: health == b"busy" || health == b"following",
         follows: health == b"following",
+        set: (!message_id.is_empty()).then(|| DeliverySet { message_id: text(message_id), attempt: message_attempt }),
         clock: clock_of(channel),
     })
 }

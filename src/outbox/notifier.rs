@@ -1,5 +1,5 @@
-//! One attempt of one delivery: check mute and expiry again, ask the cap, send through the channel, decide what to
-//! record.
+//! One attempt of one delivery, or of a set that leaves in one message: check mute and expiry again, ask the cap, send
+//! through the channel, decide what to record.
 //!
 //! Owns the order of these steps. Knows no schedule and records nothing: its input is an [`AttemptRequest`], its output
 //! a [`Settlement`]. Read next: [`mod@super::retry_policy`] for the retries, and [`crate::channels`] for the sending.
@@ -11,25 +11,26 @@ use tokio::time::Instant;
 
 use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
+use super::lease::DeliverySet;
 use super::notice_judge::{NoticeJudge, ResolvedVerdict};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
     AlertPurpose, CapDecision, Caps, Channels, ConsentMethod, ConsentProof, ConsentQuestion, Content, Labels, Message,
-    definition,
+    MessageSet, SetItem, definition,
 };
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactsSource;
 use crate::redis_client::backoff::BackoffPolicy;
 use crate::subjects::Plans;
 use crate::types::{
-    Channel, DeliveryId, DisplayName, Notification, Outcome, OutcomeClass, Secret, Subject, UnixMs,
-    VerificationRequest, nonce,
+    Channel, DeliveryId, DisplayName, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
+    UnixMs, VerificationRequest, Window, nonce,
 };
 
-/// How long after the end of a quiet time an alert that would have expired in it is still sent: two hours, as for the
-/// shortest window.
-const AFTER_QUIET_MS: i64 = 2 * 3_600_000;
+/// How long after the end of a quiet time, or of the interval of a digest, an alert that would have expired in it is
+/// still sent: two hours, as for the shortest window.
+const AFTER_WAIT_MS: i64 = 2 * 3_600_000;
 
 /// How long the end of alerts waits for what it depends on: a quarter of its age within these bounds.
 const RESOLVED_WAIT_MIN: Duration = Duration::from_millis(250);
@@ -42,6 +43,21 @@ pub trait Notifier: Send + Sync + 'static {
 
     /// Makes one attempt and returns what to record. Records nothing.
     fn attempt(&self, request: AttemptRequest<'_>) -> impl Future<Output = Settlement> + Send;
+
+    /// What to record for those of a set that may not be sent now; `None` for the others. Records nothing.
+    fn hold_back(
+        &self,
+        set: &DeliverySet,
+        requests: &[AttemptRequest<'_>],
+    ) -> impl Future<Output = Vec<Option<Settlement>>> + Send;
+
+    /// Makes one attempt at one contact for those of a set that may be sent. Returns what to record for each request.
+    /// Records nothing.
+    fn attempt_set(
+        &self,
+        set: &DeliverySet,
+        requests: &[AttemptRequest<'_>],
+    ) -> impl Future<Output = Vec<Settlement>> + Send;
 }
 
 /// A delivery with a due attempt.
@@ -67,6 +83,8 @@ pub struct AttemptRequest<'a> {
     pub first_attempt: UnixMs,
     /// Duration of pauses since then.
     pub paused: Duration,
+    /// Until when it waited for a digest, or for the end of a quiet time, if it did.
+    pub waited_until: Option<UnixMs>,
     /// Start of this attempt, server time.
     pub now: UnixMs,
     /// The latest start of sending, so that the deadline is within the lease.
@@ -149,24 +167,21 @@ impl ChannelNotifier {
     }
 
     async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
-        let AttemptRequest { delivery, contact, more_follows, now, .. } = *request;
         let content = match request.notification {
             Notification::Verification(asked) => return self.ask(request, asked).await,
-            Notification::Alert(alert) if contact.id.is_of_operator() => Content::Alert(alert, AlertPurpose::Copy),
-            Notification::Alert(alert) => Content::Alert(alert, AlertPurpose::Alert),
-            Notification::GrantExpires(notice) if contact.id.is_of_operator() => {
-                Content::GrantExpires(notice, AlertPurpose::Copy)
-            }
-            Notification::GrantExpires(notice) => Content::GrantExpires(notice, AlertPurpose::Alert),
-            Notification::Usage(notice) if contact.id.is_of_operator() => Content::Usage(notice, AlertPurpose::Copy),
-            Notification::Usage(notice) => Content::Usage(notice, AlertPurpose::Alert),
-            Notification::Resolved(notice) if contact.id.is_of_operator() => {
-                Content::Resolved(notice, AlertPurpose::Copy)
-            }
-            Notification::Resolved(notice) => Content::Resolved(notice, AlertPurpose::Alert),
             Notification::ContactDisabled(notice) => Content::ContactDisabled(notice),
             Notification::Digest(digest) => Content::Digest(digest),
+            Notification::Alert(alert) => content_of(alert, request.contact),
+            Notification::GrantExpires(notice) => content_of(notice, request.contact),
+            Notification::Usage(notice) => content_of(notice, request.contact),
+            Notification::Resolved(notice) => content_of(notice, request.contact),
         };
+        Ok(self.send_content(request, content, &self.labels(request)).await)
+    }
+
+    /// Sends the content to the contact of the request.
+    async fn send_content(&self, request: &AttemptRequest<'_>, content: Content<'_>, labels: &Labels) -> Outcome {
+        let AttemptRequest { delivery, contact, more_follows, now, .. } = *request;
         let link = match request.notification.quota() {
             Some(quota) if !contact.id.is_of_operator() && request.source == ContactsSource::Own => {
                 self.unsubscribe_url(quota.subject(), contact).await
@@ -174,10 +189,18 @@ impl ChannelNotifier {
             _ => None,
         };
         let unsubscribe = link.as_ref().map(Secret::reveal);
-        let labels = request.notification.quota();
-        let labels = labels.map(|quota| Labels::new(&self.plans, quota, request.subject_name.cloned()));
-        let labels = &labels.unwrap_or_default();
-        Ok(self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await)
+        self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await
+    }
+
+    fn labels(&self, request: &AttemptRequest<'_>) -> Labels {
+        let quota = request.notification.quota();
+        quota.map(|quota| Labels::new(&self.plans, quota, request.subject_name.cloned())).unwrap_or_default()
+    }
+
+    /// What to record after an attempt.
+    fn settlement(&self, request: &AttemptRequest<'_>, outcome: Outcome) -> Settlement {
+        let AttemptRequest { attempt_since_replay: attempt, first_attempt, paused, now, .. } = *request;
+        settlement_after(EndedAttempt { outcome, attempt, first_attempt, paused, now }, &self.retry)
     }
 
     /// The link with which a person withdraws consent. If it can't be created, the message is sent without it.
@@ -229,7 +252,7 @@ impl Notifier for ChannelNotifier {
     /// Sends the message unless there is a reason not to; ends within [`Self::timeout`] of `start_by`. A repetition
     /// sends again, with the same id.
     async fn attempt(&self, request: AttemptRequest<'_>) -> Settlement {
-        if let Some(unsent) = unsent(&request) {
+        if let Some(unsent) = ended(&request).or_else(|| quiet(&request)) {
             return unsent;
         }
         if let Some(untrue) = self.untrue(&request).await {
@@ -252,29 +275,87 @@ impl Notifier for ChannelNotifier {
                 return Settlement::Retry(outcome, BackoffPolicy::RECONNECT.max_interval);
             }
         };
-        let AttemptRequest { attempt_since_replay: attempt, first_attempt, paused, now, .. } = request;
-        let settlement = settlement_after(EndedAttempt { outcome, attempt, first_attempt, paused, now }, &self.retry);
-        not_after_expiry(settlement, &request)
+        not_after_expiry(self.settlement(&request, outcome), &request)
+    }
+
+    async fn hold_back(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Option<Settlement>> {
+        let is_repeated = set.attempt > 1;
+        let are_all_quiet = requests.iter().all(|request| ended(request).is_some() || quiet(request).is_some());
+        let mut held_back = Vec::with_capacity(requests.len());
+        for request in requests {
+            // A repeated message is sent again whole: what need not wait takes the others along.
+            let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
+            held_back.push(match unsent {
+                Some(unsent) => Some(unsent),
+                None => self.untrue(request).await,
+            });
+        }
+        held_back
+    }
+
+    async fn attempt_set(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {
+        let Some(first) = requests.first() else { return Vec::new() };
+        if let Some(capped) = self.held_back(first).await {
+            return vec![capped; requests.len()];
+        }
+        let mut sent: Vec<&AttemptRequest<'_>> = requests.iter().collect();
+        sent.sort_by_key(|request| (request.notification.happened_at(), severity(request), request.delivery));
+        let mut items = Vec::with_capacity(sent.len());
+        for request in &sent {
+            let quota = request.notification.quota();
+            let content = quota.map(|quota| content_of(quota, request.contact));
+            items.extend(content.map(|content| SetItem { content, labels: self.labels(request) }));
+        }
+        let message = MessageSet { id: &set.message_id, items };
+        let outcome = self.send_content(sent[0], Content::Set(&message), &Labels::default()).await;
+        let settlement = self.settlement(sent[0], outcome);
+        requests.iter().map(|request| not_after_expiry(settlement.clone(), request)).collect()
     }
 }
 
+/// A notification about a quota as this contact gets it.
+fn content_of<'a>(notification: impl Into<QuotaNotification<'a>>, contact: &Contact) -> Content<'a> {
+    let purpose = if contact.id.is_of_operator() { AlertPurpose::Copy } else { AlertPurpose::Alert };
+    match notification.into() {
+        QuotaNotification::Alert(alert) => Content::Alert(alert, purpose),
+        QuotaNotification::GrantExpires(notice) => Content::GrantExpires(notice, purpose),
+        QuotaNotification::Usage(notice) => Content::Usage(notice, purpose),
+        QuotaNotification::Resolved(notice) => Content::Resolved(notice, purpose),
+    }
+}
+
+/// The order of notifications that happened at one time: by metric, window and threshold.
+fn severity<'a>(request: &AttemptRequest<'a>) -> (Option<(&'a Metric, Window)>, u64) {
+    let threshold = match request.notification {
+        Notification::Alert(alert) => alert.threshold_units,
+        _ => 0,
+    };
+    (request.notification.quota().map(|quota| (quota.metric(), quota.window())), threshold)
+}
+
+/// Why it waits for the end of a quiet time, if so.
+fn quiet(request: &AttemptRequest<'_>) -> Option<Settlement> {
+    let quota = request.notification.quota();
+    let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now))?;
+    Some(Settlement::Quiet(end.since(request.now)))
+}
+
 /// Why nothing is sent at all, if so.
-fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
+fn ended(request: &AttemptRequest<'_>) -> Option<Settlement> {
     let is_asked = matches!(request.notification, Notification::Verification(_));
     if let Some(mute) = request.contact.muted_at(request.now).filter(|_| !is_asked) {
         return Some(Settlement::Muted(format!("the contact is {mute}")));
-    }
-    let quota = request.notification.quota();
-    if let Some(end) = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now)) {
-        return Some(Settlement::Released(end.since(request.now)));
     }
     match request.notification {
         // Only the first attempt: a delivery that was attempted before, or is replayed later, was found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
             let expires = super::expires_at(alert.into());
-            // An alert that waited for the end of a quiet time was to be sent then.
+            // An alert that waited for a digest, or for the end of a quiet time, was to be sent then. Not one of a
+            // period that was long over when it was raised.
+            let waited = request.waited_until.filter(|_| alert.raised_at_ms <= expires);
+            let expires = waited.map_or(expires, |until| expires.max(until.plus(AFTER_WAIT_MS)));
             let quiet_end = request.contact.filter.quiet_until(alert, expires);
-            let expires = quiet_end.map_or(expires, |end| end.plus(AFTER_QUIET_MS));
+            let expires = quiet_end.map_or(expires, |end| end.plus(AFTER_WAIT_MS));
             (request.first_attempt > expires).then_some(Settlement::Expired)
         }
         lasting => lasting.valid_until().filter(|until| request.now > *until).map(|_| Settlement::Expired),

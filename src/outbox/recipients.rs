@@ -1,7 +1,7 @@
 //! The recipients of a notification. Pure.
 
 use super::config::MultiplePolicy;
-use crate::contacts::resolver::ResolvedContacts;
+use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::contacts::{Contact, OperatorContact, distinct};
 use crate::types::{ContactFilter, QuotaNotification};
 
@@ -10,6 +10,8 @@ use crate::types::{ContactFilter, QuotaNotification};
 pub struct Recipients {
     /// The contacts that get a delivery each.
     pub contacts: Vec<Contact>,
+    /// The origin of those that are not the operator's.
+    pub source: ContactsSource,
     /// Whether the notification also waits for a contact, because the subject has none.
     pub waits: bool,
 }
@@ -34,8 +36,8 @@ impl Recipients {
             // An upgrade ends alerts of the plan before.
             let operator = operator.iter().map(|one| &one.contact);
             let hears = |contact: &&Contact| contact.hears_end(notice.scope) && contact.filter.takes(notice);
-            let contacts = distinct(readable.iter().filter(hears)).into_iter().chain(operator.filter(hears));
-            return Self { contacts: contacts.cloned().collect(), waits: false };
+            let told = distinct(readable.iter().filter(hears)).into_iter().chain(operator.filter(hears));
+            return Self { contacts: told.cloned().collect(), source: contacts.source, waits: false };
         }
         let is_left_to_others = !readable.iter().any(hears) && disabled.iter().any(hears);
         // Only now, because each entry with the same address has a filter of its own.
@@ -46,7 +48,7 @@ impl Recipients {
             one.takes_plan(notification.plan()) && hears(&one.contact) || is_left_to_operator && one.notices
         };
         told.extend(operator.iter().filter(gets_copy).map(|one| one.contact.clone()));
-        Self { contacts: told, waits: readable.is_empty() }
+        Self { contacts: told, source: contacts.source, waits: readable.is_empty() }
     }
 }
 
@@ -63,7 +65,6 @@ fn hears(filter: &ContactFilter, notification: QuotaNotification<'_>, on_multipl
 mod tests {
     use super::*;
     use crate::channels::Sample;
-    use crate::contacts::resolver::ContactsSource;
     use crate::types::timestamp::Rfc3339;
     use crate::types::{Alert, DisableReason, DisabledState, GrantNotice, Percent, Threshold, Units, UnixMs};
 
@@ -119,7 +120,7 @@ mod tests {
         contacts: &ResolvedContacts,
         on_multiple: MultiplePolicy,
     ) -> (Vec<String>, bool) {
-        let Recipients { contacts, waits } = Recipients::select(notification, contacts, on_multiple);
+        let Recipients { contacts, waits, .. } = Recipients::select(notification, contacts, on_multiple);
         let local = |contact: &Contact| contact.address().split('@').next().unwrap_or_default().to_owned();
         (contacts.iter().map(local).collect(), waits)
     }

@@ -4,6 +4,7 @@
 --
 -- KEYS[1] destinations zset   KEYS[2] unhealthy destinations zset   KEYS[3] pending zset   KEYS[4] waiting zset
 -- KEYS[5] deliveries zset   KEYS[6] dead zset   KEYS[7] totals hash   KEYS[8] open circuits zset
+-- KEYS[9] zset of `<group>` NUL `<delivery id>`: pending deliveries that leave in one message with others
 -- (the queues and states of destinations, the hashes of deliveries, and the deliveries of subjects are known only to
 -- the script; they lie in the same slot)
 --
@@ -27,11 +28,11 @@ local OPEN_AFTER = 5
 
 -- An error reply if a key of the schedule has another type, or the user may not write one; else nil.
 local function schedule_refusal()
-  for at = 1, 8 do
+  for at = 1, 9 do
     local failed = wrong_type(at, at == 7 and 'hash' or 'zset')
     if failed then return failed end
   end
-  local refusal = denied(KEYS[7], 'HINCRBY') or denied(KEYS[8], 'ZADD', 'ZREM')
+  local refusal = denied(KEYS[7], 'HINCRBY') or denied(KEYS[8], 'ZADD', 'ZREM') or denied(KEYS[9], 'ZADD', 'ZREM')
   for at = 1, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
   for at = 1, 2 do refusal = refusal or denied(ARGV[at] .. 'x', 'ZADD', 'ZREM') end
   refusal = refusal or denied(ARGV[6] .. 'x', 'ZADD', 'ZREM', 'EXPIRE', 'PERSIST') or denied(ARGV[7] .. 'x', 'XADD', 'EXPIRE')
@@ -106,10 +107,28 @@ local function append_to_log(now, ...)
   if type(redis.pcall('XADD', key, '*', 'at_ms', whole(now), ...)) == 'string' then redis.call('EXPIRE', key, LOG_TTL_S, 'NX') end
 end
 
--- Appends the end of a delivery that belongs to an alert, as its hash tells it.
-local function log_end(id, subject, now)
-  local held = redis.pcall('HMGET', ARGV[4] .. id, 'alert_id', 'channel', 'contact_id', 'destination', 'state', 'attempts', 'last_error')
-  if held.err or not held[1] then return end
+-- Deliveries that leave in one message. Each hash has the name of its `group`. The lease before the first attempt forms
+-- a set of those in a group: `sent_in` is the id of the message, and `set_since` the number of that attempt. Nothing
+-- joins a set, because a receiver takes a message with a known id for a repetition. A delivery that KEYS[9] does not
+-- list under its set, or else its group, leaves alone.
+
+local function grouped(name, id) return name .. '\0' .. id end
+
+-- Takes a pending delivery out of its set, back into its group: its message left without it, or never left.
+local function leave_set(id, group, set)
+  redis.call('HDEL', ARGV[4] .. id, 'sent_in', 'set_since')
+  redis.call('ZREM', KEYS[9], grouped(set, id))
+  redis.call('ZADD', KEYS[9], 0, grouped(group, id))
+end
+
+-- Takes an ended delivery out of its group, and appends its end to the log if it belongs to an alert.
+local function note_end(id, subject, now)
+  local held = redis.pcall('HMGET', ARGV[4] .. id, 'alert_id', 'channel', 'contact_id', 'destination', 'state', 'attempts', 'last_error',
+    'group', 'sent_in')
+  if held.err then return end
+  local name = held[9] or held[8]
+  if name and held[5] ~= 'pending' then redis.call('ZREM', KEYS[9], grouped(name, id)) end
+  if not held[1] then return end
   append_to_log(now, 'delivery', id, 'alert_id', held[1], 'subject', subject, 'channel', held[2] or '', 'contact_id', held[3] or '',
     'destination', held[4] or '', 'state', held[5] or '', 'attempts', held[6] or '0', 'last_error', held[7] or '')
 end
@@ -154,7 +173,7 @@ local function write_collected(now)
   for _, write in ipairs(collected) do call_in_slices(write.command, write.key, write, 1, #write) end
   for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
   for subject, has_pending in pairs(changed_lists) do keep_subject(subject, has_pending, now) end
-  for _, one in ipairs(ended) do log_end(one.id, one.subject, now) end
+  for _, one in ipairs(ended) do note_end(one.id, one.subject, now) end
   collected, collected_of, counted, changed_lists, ended = {}, {ZADD = {}, ZREM = {}}, {}, {}, {}
 end
 

@@ -18,7 +18,7 @@ pub(super) fn call<'a>(script: &'a Script, keys: &Keys) -> ScriptCall<'a> {
 pub(super) fn bounded_call<'a>(script: &'a Script, keys: &Keys, per_destination_max: u32) -> ScriptCall<'a> {
     let call = script.call().key(keys.destinations()).key(keys.destinations_unhealthy()).key(keys.pending());
     let call = call.key(keys.waiting()).key(keys.deliveries()).key(keys.dead()).key(keys.totals());
-    let call = call.key(keys.circuits());
+    let call = call.key(keys.circuits()).key(keys.grouped());
     let call = call.arg(keys.due_prefix()).arg(keys.leased_prefix()).arg(keys.destination_prefix());
     call.arg(keys.delivery_prefix())
         .arg(per_destination_max)

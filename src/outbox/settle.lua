@@ -1,18 +1,20 @@
 #!lua flags=allow-oom
 -- settle: end leases of deliveries, each with its end, with the time of its next attempt, or by releasing it.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
+-- KEYS[1] .. KEYS[9], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
 -- ARGV[8] TTL of an ended delivery, s   ARGV[9] attempts kept, 1..1000   ARGV[10] most ids to trim per list, 0..1000
 -- ARGV[11] and ARGV[12] first and maximum time between attempts through an open circuit, ms
 -- ARGV[13] prefix of the failing contacts of a subject
 -- ARGV[14] how long the failures of a contact are remembered, s, 1 and up
 -- ARGV[15] how long it is remembered that a server knows no such mailbox, s, 1 and up
--- ARGV[16 ..] ten for each lease, 1..100 of them:
+-- ARGV[16 ..] ten for each lease, 1..130 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
---     with wait 0 it gets its former place,
+--     with wait 0 it gets its former place. If it was to be the first attempt of a message with others, it is not of
+--     this message any more
+--     'quiet': released until the end of a quiet time   'set_aside': released, and not of its message any more,
 --   wait, ms, 0 and up,
 --   the attempt as JSON without its opening brace and time, '' if none took place: the lease's count is taken back,
 --   the error, or '',
@@ -46,13 +48,14 @@ for at = 16, #ARGV, 10 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
-  lease.again = lease.outcome == 'retry' or lease.outcome == 'released'
+  lease.was_released = lease.outcome == 'released' or lease.outcome == 'quiet' or lease.outcome == 'set_aside'
+  lease.again = lease.outcome == 'retry' or lease.was_released
   if not lease.again then
     local failed = refused_total(lease.outcome)
     if failed then return failed end
   end
   local held = redis.pcall('HMGET', lease.key, 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel',
-    'subject', 'destination', 'contact_id', 'due_ms')
+    'subject', 'destination', 'contact_id', 'due_ms', 'group', 'sent_in', 'set_since')
   local answer
   if held.err and was_refused(held) then
     return held
@@ -76,8 +79,9 @@ for at = 16, #ARGV, 10 do
       if failed then return failed end
     end
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
+    lease.group, lease.set, lease.set_since = held[11], held[12], held[13]
     lease.due = now + lease.wait
-    if lease.outcome == 'released' and lease.wait == 0 then
+    if lease.was_released and lease.wait == 0 then
       lease.due = math.min(now, tonumber(held[10] or '') or now)
     end
     leases[#leases + 1] = lease
@@ -134,8 +138,13 @@ for _, lease in ipairs(leases) do
     store(fields, 'state', lease.outcome)
     store(fields, 'ended_at_ms', clock)
   end
+  if lease.outcome == 'quiet' then store(fields, 'waits_until_ms', whole(lease.due)) end
   call_in_slices('HSET', key, fields, 1, #fields)
   redis.call('HDEL', key, 'lease_token')
+  local leaves = lease.outcome == 'set_aside' or lease.was_released and lease.set_since == whole(lease.attempts)
+  if leaves and lease.set and lease.group then
+    leave_set(id, lease.group, lease.set)
+  end
   if lease.attempt ~= '' then forget_oldest_attempts(lease) end
   if lease.contact_told ~= '' then note(lease) end
   if lease.told ~= '' then learn(lease.d, lease.told == 'answered', now, probe_first, probe_max) end

@@ -18,7 +18,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!
 /// Number of latest attempts that stay readable. With the default schedule a delivery has about 20 in three days.
 pub const ATTEMPTS_KEPT: usize = 100;
 
-/// Maximum number of leases per call, which blocks the server for a few milliseconds.
+/// Number of leases per call, which blocks the server for a few milliseconds; more by those of one message.
 pub const SETTLE_MAX: usize = 100;
 
 /// Maximum number of ids that one call trims from each list. A settlement adds at most one, so the lists shrink while
@@ -48,9 +48,14 @@ pub enum Settlement {
     ContactDisabled(Outcome),
     /// A cap is exhausted: no attempt took place; due again after this delay.
     Throttled(Duration),
-    /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, unreadable
-    /// contacts, and quiet times.
+    /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, and unreadable
+    /// contacts.
     Released(Duration),
+    /// Like [`Self::Released`], until the end of a quiet time. It is stored, so that the delivery does not expire
+    /// meanwhile.
+    Quiet(Duration),
+    /// Like [`Self::Released`], and the message in which it was to leave with others goes without it.
+    SetAside(Duration),
 }
 
 impl Settlement {
@@ -59,10 +64,19 @@ impl Settlement {
         match self {
             Self::Delivered(_) => DeliveryState::Delivered,
             Self::Dead(_) | Self::Unsendable(_) => DeliveryState::Dead,
-            Self::Retry(..) | Self::Throttled(_) | Self::Released(_) => DeliveryState::Pending,
+            Self::Retry(..) | Self::Throttled(_) | Self::Released(_) | Self::Quiet(_) | Self::SetAside(_) => {
+                DeliveryState::Pending
+            }
             Self::Muted(_) => DeliveryState::Muted,
             Self::Expired | Self::ExpiredAfter(_) => DeliveryState::Expired,
             Self::Cancelled | Self::ContactDisabled(_) => DeliveryState::Cancelled,
+        }
+    }
+
+    /// Takes a delivery that waits out of its message.
+    pub(super) fn set_aside(&mut self) {
+        if let Self::Released(wait) = *self {
+            *self = Self::SetAside(wait);
         }
     }
 
@@ -83,13 +97,19 @@ impl Settlement {
         match self {
             Self::Retry(..) => "retry",
             Self::Throttled(_) | Self::Released(_) => "released",
+            Self::Quiet(_) => "quiet",
+            Self::SetAside(_) => "set_aside",
             ended => ended.state().as_str(),
         }
     }
 
     const fn wait(&self) -> Duration {
         match self {
-            Self::Retry(_, wait) | Self::Throttled(wait) | Self::Released(wait) => *wait,
+            Self::Retry(_, wait)
+            | Self::Throttled(wait)
+            | Self::Released(wait)
+            | Self::Quiet(wait)
+            | Self::SetAside(wait) => *wait,
             _ => Duration::ZERO,
         }
     }
@@ -147,9 +167,11 @@ pub struct SettleRequest {
     pub settlement: Settlement,
     /// For an inherited contact, the level above that it belongs to, and its id there.
     pub inherited: Option<(Subject, ContactId)>,
+    /// The message in which it was sent with the requests beside it, so that its destination learns of one attempt.
+    pub message_id: Option<String>,
 }
 
-/// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] per call. Also
+/// Records how leases ended and, for retries, when the next attempts are due; about [`SETTLE_MAX`] per call. Also
 /// adjusts the bounds of the destinations by the results of the attempts.
 ///
 /// A lease that has ended is still ours until another worker takes it. Repeatable: a second call returns
@@ -169,9 +191,13 @@ pub async fn settle(
     call = call.arg(ENDED_DELIVERY_TTL.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
     call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1)).arg(UNKNOWN_KEPT.as_secs());
-    for SettleRequest { id, channel, token, settlement, inherited } in ends {
+    let mut learned = None;
+    for SettleRequest { id, channel, token, settlement, inherited, message_id } in ends {
         let outcome = settlement.outcome();
-        let health = outcome.and_then(DestinationHealth::from_outcome).map_or("", DestinationHealth::as_str);
+        let is_repeated = message_id.is_some() && learned == *message_id;
+        learned = if outcome.is_some() { message_id.clone() } else { learned };
+        let health = outcome.filter(|_| !is_repeated).and_then(DestinationHealth::from_outcome);
+        let health = health.map_or("", DestinationHealth::as_str);
         call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
         call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
         call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));

@@ -27,17 +27,25 @@ pub(super) struct Settler {
     config: DeliveryConfig,
     receiver: mpsc::Receiver<QueuedCall>,
     /// Taken from the queue, and not sent yet.
-    settlements: Vec<(SettleRequest, ReplyTo<SettleReply>)>,
+    settlements: Vec<(Vec<SettleRequest>, ReplyTo<Vec<SettleReply>>)>,
     fan_outs: Vec<(Box<QueuedFanOut>, ReplyTo<FanOutReply>)>,
 }
 
 /// Sends the reply to the task that waits for it.
 type ReplyTo<T> = oneshot::Sender<Result<T, OutboxError>>;
 
-#[expect(clippy::large_enum_variant, reason = "most calls settle, so a box for them would only cost")]
+/// A lease and how it ends.
+#[derive(Debug, Clone)]
+pub(super) struct EndedLease<'a> {
+    pub(super) leased: &'a LeasedDelivery,
+    pub(super) settlement: Settlement,
+    /// The contact of the attempt, if one took place.
+    pub(super) contact: Option<&'a Contact>,
+}
+
 #[derive(Debug)]
 enum QueuedCall {
-    Settle(SettleRequest, ReplyTo<SettleReply>),
+    Settle(Vec<SettleRequest>, ReplyTo<Vec<SettleReply>>),
     FanOut(Box<QueuedFanOut>, ReplyTo<FanOutReply>),
 }
 
@@ -54,17 +62,10 @@ pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (Se
 }
 
 impl SettleQueue {
-    /// Like [`settle`] for one lease, with the contact of the attempt, if one took place.
-    pub(super) async fn settle(
-        &self,
-        leased: &LeasedDelivery,
-        settlement: &Settlement,
-        contact: Option<&Contact>,
-    ) -> Result<SettleReply, OutboxError> {
-        let (id, channel, token) = (leased.id.clone(), leased.channel, leased.token.clone());
-        let inherited = contact.and_then(|contact| contact.inherited.clone());
-        let request = SettleRequest { id, channel, token, settlement: settlement.clone(), inherited };
-        self.call(|reply| QueuedCall::Settle(request, reply)).await
+    /// Like [`settle`] for the leases of one message.
+    pub(super) async fn settle(&self, ends: &[EndedLease<'_>]) -> Result<Vec<SettleReply>, OutboxError> {
+        let requests = ends.iter().map(EndedLease::as_request).collect();
+        self.call(|reply| QueuedCall::Settle(requests, reply)).await
     }
 
     /// Like [`fan_out`] for one leased delivery, which must carry a notification about a quota.
@@ -109,20 +110,25 @@ impl Settler {
 
     /// Sends the waiting settlements in one call, then the waiting fan-outs.
     pub(super) async fn record(&mut self) {
-        while self.settlements.len() + self.fan_outs.len() < SETTLE_MAX
+        let count = |settler: &Self| settler.settlements.iter().map(|(requests, _)| requests.len()).sum::<usize>();
+        while count(self) + self.fan_outs.len() < SETTLE_MAX
             && let Ok(call) = self.receiver.try_recv()
         {
             self.take(call);
         }
         let OutboxContext { client, keys, .. } = &self.outbox;
         if !self.settlements.is_empty() {
-            let requests: Vec<&SettleRequest> = self.settlements.iter().map(|(request, _)| request).collect();
+            // The leases of one message are in one call, so that they end together.
+            let requests: Vec<&SettleRequest> = self.settlements.iter().flat_map(|(requests, _)| requests).collect();
             let settled = settle(client, keys, &self.config, &requests).await;
             if let Ok(settled) = &settled {
                 log_circuits(settled);
             }
-            for (at, (_, reply)) in self.settlements.drain(..).enumerate() {
-                let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
+            let mut from = 0;
+            for (requests, reply) in self.settlements.drain(..) {
+                let own = from..from + requests.len();
+                from = own.end;
+                let answer = settled.as_ref().map(|settled| settled.answers[own].to_vec()).map_err(OutboxError::clone);
                 // The end of a drain may have cancelled the task that waits for the reply.
                 let _ = reply.send(answer);
             }
@@ -142,8 +148,22 @@ impl Settler {
 
     fn take(&mut self, call: QueuedCall) {
         match call {
-            QueuedCall::Settle(request, reply) => self.settlements.push((request, reply)),
+            QueuedCall::Settle(requests, reply) => self.settlements.push((requests, reply)),
             QueuedCall::FanOut(queued, reply) => self.fan_outs.push((queued, reply)),
+        }
+    }
+}
+
+impl EndedLease<'_> {
+    fn as_request(&self) -> SettleRequest {
+        let Self { leased: LeasedDelivery { id, channel, token, set, .. }, settlement, contact } = self;
+        SettleRequest {
+            id: id.clone(),
+            channel: *channel,
+            token: token.clone(),
+            settlement: settlement.clone(),
+            inherited: contact.and_then(|contact| contact.inherited.clone()),
+            message_id: set.as_ref().map(|set| set.message_id.clone()),
         }
     }
 }

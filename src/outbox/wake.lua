@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- wake: make deliveries that wait for a contact due now, because one may have appeared.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[7] as schedule.lua has them
+-- KEYS[1] .. KEYS[9], ARGV[1] .. ARGV[7] as schedule.lua has them
 --
 -- ARGV[8] least and ARGV[9] greatest member of the waiting index to look at, as ZRANGEBYLEX takes them
 -- ARGV[10] most members to look at, 1..500   ARGV[11] the destination of deliveries without contact

@@ -1,9 +1,9 @@
 //! Which alerts and notices of a quota a contact receives, and when.
 
-use super::{Metric, QuietTime, QuotaNotification, Threshold, UnixMs, Window};
+use super::{DigestInterval, Metric, QuietTime, QuotaNotification, Threshold, UnixMs, Window};
 use crate::zones::Zone;
 
-/// The share of a limit from which an alert does not wait for the end of a quiet time, percent.
+/// The share of a limit from which an alert does not wait for the end of a quiet time or for a digest, percent.
 const URGENT_PERCENT: u64 = 100;
 
 /// The word that means every threshold, metric or window.
@@ -23,6 +23,10 @@ pub struct ContactFilter {
     pub quiet: Option<QuietTime>,
     /// Whether alerts of a used up limit wait too.
     pub quiet_all: bool,
+    /// For how long its notifications are gathered into one message; `None`: each is sent at once.
+    pub digest: Option<DigestInterval>,
+    /// Whether alerts of a used up limit of a day or longer are gathered too.
+    pub digest_all: bool,
     /// Whether it also receives the alerts of all levels below its subject.
     pub subtree: bool,
     /// Whether it hears that its alerts have ended; `None` for the default of its format.
@@ -74,17 +78,24 @@ impl ContactFilter {
     /// Until when this notification waits if it would be sent at `now`; `None` if it need not wait.
     pub fn quiet_until<'a>(&self, notification: impl Into<QuotaNotification<'a>>, now: UnixMs) -> Option<UnixMs> {
         let notification = notification.into();
-        let is_urgent = match notification {
-            QuotaNotification::Alert(alert) => alert.threshold_share() >= URGENT_PERCENT,
-            QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) | QuotaNotification::Resolved(_) => false,
-        };
-        let quiet = self.quiet.filter(|_| !is_urgent || self.quiet_all)?;
+        let quiet = self.quiet.filter(|_| !is_urgent(notification) || self.quiet_all)?;
         quiet.ends_after(now, notification.timezone().parse().unwrap_or(Zone::UTC))
     }
 
-    /// `all`, or a text such as `80,used:5000 of requests in day,month, also below, quiet 22:00-07:00, ends`.
+    /// For how long this notification is gathered with others; `None` if it is sent at once, as the end of alerts is.
+    pub fn digest_of<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> Option<DigestInterval> {
+        let notification = notification.into();
+        if matches!(notification, QuotaNotification::Resolved(_)) {
+            return None;
+        }
+        // The next hour begins anew before a digest would be read.
+        let is_sent_at_once = is_urgent(notification) && notification.window() != Window::Hour;
+        self.digest.filter(|_| !is_sent_at_once || self.digest_all)
+    }
+
+    /// `all`, or a text such as `80,used:5000 of requests in day, also below, quiet 22:00-07:00, digest 1h, ends`.
     pub fn summary(&self) -> String {
-        let Self { thresholds, metrics, windows, quiet, quiet_all, subtree, resolved } = self;
+        let Self { thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved } = self;
         let below = if *subtree { ", also below" } else { "" };
         let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
         let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
@@ -92,14 +103,23 @@ impl ContactFilter {
         let of = if metrics.is_empty() { String::new() } else { format!(" of {}", metrics.join(",")) };
         let windows: Vec<&str> = windows.iter().map(|window| window.as_str()).collect();
         let within = if windows.is_empty() { String::new() } else { format!(" in {}", windows.join(",")) };
-        let all = if *quiet_all { " for all" } else { "" };
-        let quiet = quiet.map(|quiet| format!(", quiet {quiet}{all}")).unwrap_or_default();
+        let all = |of_all: bool| if of_all { " for all" } else { "" };
+        let quiet = quiet.map(|quiet| format!(", quiet {quiet}{}", all(*quiet_all))).unwrap_or_default();
+        let digest = digest.map(|digest| format!(", digest {digest}{}", all(*digest_all))).unwrap_or_default();
         let ends = match resolved {
             None => "",
             Some(true) => ", ends",
             Some(false) => ", no ends",
         };
-        format!("{thresholds}{of}{within}{below}{quiet}{ends}")
+        format!("{thresholds}{of}{within}{below}{quiet}{digest}{ends}")
+    }
+}
+
+/// Whether it tells that a limit is used up.
+fn is_urgent(notification: QuotaNotification<'_>) -> bool {
+    match notification {
+        QuotaNotification::Alert(alert) => alert.threshold_share() >= URGENT_PERCENT,
+        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) | QuotaNotification::Resolved(_) => false,
     }
 }
 

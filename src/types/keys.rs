@@ -277,6 +277,8 @@ keys_of_partition! {
     paused = "quota_paused:{}";
     pending = "quota_pending:{}";
     waiting = "quota_waiting:{}";
+    /// Pending deliveries that leave in one message with others, by group.
+    grouped = "quota_grouped:{}";
     /// A delivery's id follows.
     delivery_prefix = "quota_delivery:{}:";
     deliveries = "quota_deliveries:{}";

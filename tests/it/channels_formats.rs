@@ -13,8 +13,8 @@ use crate::support::webhook_receiver::{secret, verify_as};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::{WebhookBody, WebhookConfig, WebhookTemplates, payload};
 use quotabell::channels::{
-    AlertPurpose, ChannelSettings, Channels, ConsentProof, ConsentQuestion, Content, DnsConfig, Labels, Sample,
-    check_contact,
+    AlertPurpose, ChannelSettings, Channels, ConsentProof, ConsentQuestion, Content, DnsConfig, Labels, MessageSet,
+    Sample, SetItem, check_contact,
 };
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
@@ -78,6 +78,52 @@ fn every_format_is_the_documented_one() {
         bodies.add(format!("{format}: a test, beyond the limit"), of(&alert("alice", 120), AlertPurpose::Test));
     }
     insta::assert_snapshot!("bodies", bodies);
+}
+
+/// A set of these alerts.
+fn set_of<'a>(alerts: &'a [Alert], labels: &Labels) -> MessageSet<'a> {
+    let item = |alert| SetItem { content: Content::Alert(alert, AlertPurpose::Alert), labels: labels.clone() };
+    MessageSet { id: "digest_0123456789abcdef0123456789abcdef", items: alerts.iter().map(item).collect() }
+}
+
+/// A receiver of digests must find in each item what it knows, and a chat every alert in one message.
+#[test]
+fn several_alerts_are_one_body_of_each_format() {
+    let alerts = [alert("alice", 80), alert("alice", 100)];
+    let mut bodies = Table::default();
+    for format in MessageFormat::BUILT_IN {
+        let several = set_of(&alerts, &Labels::default());
+        let WebhookBody { content_type, json } = written(&options(format.clone()), Content::Set(&several));
+        bodies.add(format!("{format}: several"), format!("{content_type}\n{json}"));
+        // The only one of a digest is what it always was to people, and a digest to programs.
+        let one = set_of(&alerts[..1], &Labels::default());
+        let only = written(&options(format.clone()), Content::Set(&one)).json;
+        let alone = written(&options(format.clone()), Content::Alert(&alerts[0], AlertPurpose::Alert)).json;
+        assert_eq!(only == alone, !format.has_challenge(), "{format}: {only}");
+    }
+    insta::assert_snapshot!("several", bodies);
+}
+
+/// A chat cuts or refuses what is too long, so thirty alerts with the longest names must fit.
+#[test]
+fn the_longest_digest_fits_into_a_chat() {
+    let alerts: Vec<Alert> = (1..=30).map(|percent| alert(&"*".repeat(128), percent)).collect();
+    let several = set_of(&alerts, &Labels::default());
+    let body = |format| {
+        let json = written(&options(format), Content::Set(&several)).json;
+        (json.len(), serde_json::from_str::<Value>(&json).expect("JSON"))
+    };
+    let (_, discord) = body(MessageFormat::Discord);
+    let length = |text: &Value| text.as_str().expect("text").chars().count();
+    let embeds = discord["embeds"].as_array().expect("a list");
+    assert!(length(&discord["content"]) <= 2_000 && embeds.iter().all(|embed| length(&embed["description"]) <= 4_096));
+    assert!(embeds.iter().map(|embed| length(&embed["description"])).sum::<usize>() <= 6_000);
+    let shown: String = std::iter::once(&discord["content"])
+        .chain(embeds.iter().map(|embed| &embed["description"]))
+        .map(|text| text.as_str().expect("text"))
+        .collect();
+    assert_eq!(shown.matches("of the requests quota").count(), 30, "{shown}");
+    assert!(body(MessageFormat::Teams).0 < 28 * 1024 && body(MessageFormat::Slack).0 < 40_000);
 }
 
 /// Alerts that read differently: every window, below, at and above the limit, and a time of day that occurs twice.

@@ -209,6 +209,8 @@ wrong_files! {
     a_quiet_time_of_a_whole_day_is_an_error: "[[operator.contacts]]\nchannel = \"email\"\naddress = \"ops@b.test\"\nquiet = \"08:00-08:00\"\n";
     /// A time that no clock shows.
     a_quiet_time_until_24_00_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"ops@b.test\", quiet = \"22:00-24:00\" }]\n";
+    /// An alert of last month is no news.
+    a_digest_of_a_month_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"ops@b.test\", digest = \"30d\" }]\n";
     /// A contact that is meant to hear of days only would hear of nothing.
     an_unknown_window_of_a_contact_is_an_error: "[fallback]\ncontacts = [{ channel = \"email\", address = \"ops@b.test\", windows = [\"days\"] }]\n";
     /// All windows or none: a guess would cost an alert.

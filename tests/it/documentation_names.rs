@@ -18,7 +18,7 @@ use crate::support::outbox::{RESETS_AT, subject};
 use crate::support::webhook_receiver::{secret, verify};
 
 /// What stands behind the name of a file.
-const FILES: &[&str] = &["md", "rs", "lua", "yaml", "toml", "json"];
+const FILES: &[&str] = &["md", "rs", "lua", "yaml", "toml", "json", "txt", "html"];
 /// The name of a section is also that of a library of Redis.
 const LUA_FUNCTION: &str = "redis.acl_check_cmd";
 

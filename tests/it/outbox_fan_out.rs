@@ -171,7 +171,7 @@ async fn two_deliveries_of_an_alert_are_replaced_by_one() {
     let alert = alert(&subject("alice"), 80);
     fanned(outbox.fan_out_new(&alert, &[email("a"), email("b")]).await);
     let leased = outbox.lease("t", LONG).await.leased;
-    let recipients = Recipients { contacts: vec![webhook("c")], waits: false };
+    let recipients = Recipients { contacts: vec![webhook("c")], ..Recipients::default() };
     let requests: Vec<FanOutRequest<'_>> = leased
         .iter()
         .map(|LeasedDelivery { id, token, json, .. }| FanOutRequest {
@@ -195,7 +195,7 @@ async fn two_deliveries_of_an_alert_that_want_each_other_do_not_both_end() {
     fanned(outbox.fan_out_new(&alert, &[webhook("a"), webhook("b")]).await);
     let mut leased = outbox.lease("t", LONG).await.leased;
     leased.sort_by_key(|leased| leased.id != delivery(&alert, &webhook("a")));
-    let recipients = ["b", "a"].map(|name| Recipients { contacts: vec![webhook(name)], waits: false });
+    let recipients = ["b", "a"].map(|name| Recipients { contacts: vec![webhook(name)], ..Recipients::default() });
     let requests: Vec<FanOutRequest<'_>> = leased
         .iter()
         .zip(&recipients)

@@ -11,7 +11,7 @@ use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Sample};
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
-use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
+use quotabell::outbox::{AttemptRequest, DeliverySet, Notifier, RetryConfig, Settlement};
 use quotabell::types::{Alert, Channel, DeliveryId, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
@@ -94,7 +94,16 @@ struct Attempt {
 }
 
 async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
-    let alert = alert();
+    attempt_after_wait(sender, contact, (alert(), attempt), None).await
+}
+
+/// An attempt of a delivery that waited until then for a digest, or for the end of a quiet time.
+async fn attempt_after_wait(
+    sender: &Sending,
+    contact: &Contact,
+    (alert, attempt): (Alert, Attempt),
+    waited_until: Option<UnixMs>,
+) -> Settlement {
     let delivery = DeliveryId::derive(&alert.id, &contact.id);
     let notification = Notification::Alert(alert);
     let Attempt { ever: attempts, number, first, now } = attempt;
@@ -111,6 +120,7 @@ async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settl
             attempt_since_replay: number,
             first_attempt: first,
             paused: std::time::Duration::ZERO,
+            waited_until,
             now,
             start_by: soon(),
         })
@@ -244,6 +254,24 @@ async fn an_alert_that_waited_for_the_end_of_a_quiet_time_does_not_expire() {
     assert!(matches!(after(9 * HOUR_MS + 1).await, Settlement::Expired));
 }
 
+/// A digest or a quiet time that is shortened or removed must not cost the alerts that wait; and an old stream must not
+/// alert about last month, whatever the contact is.
+#[tokio::test]
+async fn what_waited_is_sent_whatever_its_contact_is_now() {
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let (sender, contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    let expires = alert().resets_at.expect("an end").0.plus(48 * HOUR_MS);
+    let until = expires.plus(24 * HOUR_MS);
+    let at = async |now: UnixMs, alert: Alert| {
+        let attempt = Attempt { ever: 1, number: 1, first: now, now };
+        attempt_after_wait(&sender, &contact, (alert, attempt), Some(until)).await
+    };
+    assert!(matches!(at(until.plus(2 * HOUR_MS), alert()).await, Settlement::Delivered(_)));
+    assert!(matches!(at(until.plus(2 * HOUR_MS + 1), alert()).await, Settlement::Expired));
+    let old = Alert { raised_at_ms: expires.plus(1), ..alert() };
+    assert!(matches!(at(until, old).await, Settlement::Expired));
+}
+
 /// A dead delivery that is replayed days later must be sent, and its time starts again.
 #[tokio::test]
 async fn a_replayed_delivery_does_not_expire() {
@@ -328,6 +356,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         attempt_since_replay: 1,
         first_attempt: RAISED,
         paused: std::time::Duration::ZERO,
+        waited_until: None,
         now: RAISED,
         start_by: soon(),
     };
@@ -366,6 +395,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
             attempt_since_replay: 1,
             first_attempt: now,
             paused: Duration::ZERO,
+            waited_until: None,
             now,
             start_by: soon(),
         };
@@ -379,4 +409,87 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
     }
     assert!(matches!(attempt(3, expires.plus(-1_000)).await, Settlement::Delivered(_)));
     assert_eq!(std::iter::from_fn(|| receiver.try_next()).count(), 3);
+}
+
+/// An attempt of two alerts in one message: one below the limit, and one that is used up.
+async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<Settlement> {
+    let alerts = [80, 100].map(|percent| Sample::example().alert(Percent::new(percent).expect("legal"), RAISED));
+    let notifications = alerts.map(Notification::Alert);
+    let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
+    let request = |(notification, delivery)| AttemptRequest {
+        subject_name: None,
+        delivery,
+        notification,
+        contact,
+        source: ContactsSource::Own,
+        more_follows: false,
+        attempts: attempt,
+        attempt_since_replay: attempt,
+        first_attempt: RAISED,
+        paused: Duration::ZERO,
+        waited_until: None,
+        now: RAISED,
+        start_by: soon(),
+    };
+    let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
+    let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
+    let held_back = sender.notifier.hold_back(&set, &requests).await;
+    let sent = requests.iter().zip(&held_back).filter(|(_, held)| held.is_none()).map(|(request, _)| *request);
+    let mut sent = sender.notifier.attempt_set(&set, &sent.collect::<Vec<_>>()).await.into_iter();
+    held_back.into_iter().map(|held| held.unwrap_or_else(|| sent.next().expect("an outcome for each"))).collect()
+}
+
+/// A warning that waits for the morning must not go under the id of a message that left without it; and a receiver that
+/// may have got both must get both again, or it would drop what it did not get.
+#[tokio::test]
+async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    let (sender, mut contact) = (sender("smtp://localhost"), webhook(&receiver.url("/")));
+    // The alerts are raised at 09:37 of their subject.
+    contact.filter.quiet = Some("09:00-10:00".parse().expect("legal"));
+    let first = attempt_both(&sender, &contact, 1).await;
+    assert!(matches!(first[..], [Settlement::Quiet(_), Settlement::Retry(..)]), "{first:?}");
+    let again = attempt_both(&sender, &contact, 2).await;
+    assert!(matches!(again[..], [Settlement::Delivered(_), Settlement::Delivered(_)]), "{again:?}");
+    let (alone, both) = (receiver.next().await, receiver.next().await);
+    let percents = |caught: &CaughtRequest| {
+        let body: serde_json::Value = serde_json::from_slice(&caught.body).expect("JSON");
+        let items = body["data"]["items"].as_array().expect("a list").clone();
+        items.iter().map(|item| item["data"]["threshold_percent"].as_u64()).collect::<Vec<_>>()
+    };
+    assert_eq!((percents(&alone), percents(&both)), (vec![Some(100)], vec![Some(80), Some(100)]));
+    assert_eq!(header(&alone, "webhook-id"), "digest_0123456789abcdef0123456789abcdef");
+
+    // If all are quiet, the message waits; and a mute ends them.
+    contact.filter.quiet_all = true;
+    let quiet = attempt_both(&sender, &contact, 2).await;
+    assert!(matches!(quiet[..], [Settlement::Quiet(_), Settlement::Quiet(_)]), "{quiet:?}");
+    contact.mute = Some(Mute::default());
+    let muted = attempt_both(&sender, &contact, 2).await;
+    assert!(matches!(muted[..], [Settlement::Muted(_), Settlement::Muted(_)]), "{muted:?}");
+    assert!(receiver.try_next().is_none());
+}
+
+/// Two alerts in one email: one id for mail programs and one thread, and each alert with its own text.
+#[tokio::test]
+async fn a_mail_about_two_alerts_has_one_id_and_the_texts_of_both() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let mut contact = Contact::email("bob@example.com");
+    contact.locale = Some("vi".parse().expect("a tag"));
+    let sent = attempt_both(&sender(&server.url()), &contact, 1).await;
+    assert!(matches!(sent[..], [Settlement::Delivered(_), Settlement::Delivered(_)]), "{sent:?}");
+    let mail = ParsedMail::parse(&server.next().await.text());
+    assert_eq!(mail.header("Message-ID"), "<digest_0123456789abcdef0123456789abcdef@example.com>");
+    assert_eq!(mail.header("References"), format!("<{}@example.com>", alert().period_id()));
+    assert_eq!(mail.count("X-Quotabell-Alert"), 0);
+    assert!(
+        mail.header("Subject").ends_with("2 c\u{1ea3}nh b\u{e1}o h\u{1ea1}n m\u{1ee9}c"),
+        "{}",
+        mail.header("Subject")
+    );
+    let [text, html] = [0, 1].map(|part: usize| mail.parts[part].content.clone());
+    for told in ["80,0%", "100,0%"] {
+        assert!(text.contains(told) && html.contains(told), "{told}: {text}");
+    }
+    assert!(server.try_next().is_none(), "one email");
 }

@@ -23,6 +23,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{Event, FREE_LIMIT, Traffic};
 use crate::support::webhook_receiver::secret;
+use quotabell::types::text::grouped;
 use quotabell::types::{Alert, AlertThreshold, ContactId, DeliveryId, DeliveryState, UnixMs, Window};
 use quotabell::views::alert_log::{self, LogFilter};
 use rand::rngs::StdRng;
@@ -69,7 +70,8 @@ async fn killed_anywhere_any_number_of_times_every_number_is_right() {
 struct Scene {
     outbox: Outbox,
     receiver: ContactReceiver,
-    mails: JoinHandle<HashMap<String, u64>>,
+    /// The texts of the emails by their Message-ID.
+    mails: JoinHandle<HashMap<String, Vec<String>>>,
     mails_end: CancellationToken,
     traffic: Traffic,
     /// Contacts by subject, including subjects that have none stored yet.
@@ -138,13 +140,13 @@ impl Scene {
         let mails_end = CancellationToken::new();
         let ended = mails_end.clone();
         let mails = tokio::spawn(async move {
-            let mut ids = HashMap::new();
+            let mut ids: HashMap<String, Vec<String>> = HashMap::new();
             loop {
                 tokio::select! {
                     biased;
                     mail = catcher.next() => {
-                        let id = ParsedMail::parse(&mail.text()).header("Message-ID");
-                        *ids.entry(id).or_default() += 1;
+                        let mail = ParsedMail::parse(&mail.text());
+                        ids.entry(mail.header("Message-ID")).or_default().push(mail.parts[0].content.clone());
                     }
                     () = ended.cancelled() => return ids,
                 }
@@ -366,7 +368,7 @@ impl Scene {
         assert_eq!(self.receiver.faults(), Vec::<String>::new());
         let (mut expected, mut delivered, mut dead, mut reopened, mut expired) = (BTreeSet::new(), 0, 0, 0, 0);
         let now = self.outbox.client.server_time().await.expect("redis answers");
-        let (mut letters, mut resent, mut cut_off) = (0, 0, 0);
+        let (mut letters, mut resent, mut cut_off) = (BTreeSet::new(), 0, 0);
         for alert in alerts {
             if self.traffic.customers.iter().any(|c| c.subject == alert.subject.as_str() && c.contacts == 0) {
                 // The delivery that waited for a contact ended when the contact was added.
@@ -402,7 +404,16 @@ impl Scene {
                 delivered += u64::from(!refused);
                 dead += u64::from(refused);
                 let requests = match contact.kind {
-                    Kind::Email => mails.get(&format!("<{id}@example.com>")).copied().unwrap_or(0),
+                    Kind::Email => {
+                        // What one commit raised is one email.
+                        let message = format!("<{}@example.com>", detail.sent_in.as_deref().unwrap_or(id.as_str()));
+                        let texts = mails.get(&message).map_or(&[][..], Vec::as_slice);
+                        let told =
+                            format!("{} of {} {}", grouped(alert.used, ","), grouped(alert.limit, ","), alert.metric);
+                        assert!(texts.iter().all(|text| text.contains(&told)), "{told}: {texts:?}");
+                        letters.insert(message);
+                        texts.len() as u64
+                    }
                     Kind::Webhook(mode) => {
                         let letter = support::contact_receiver::AlertAtContact {
                             contact: contact.id.clone(),
@@ -410,11 +421,11 @@ impl Scene {
                         };
                         let got = arrived.get(&letter).unwrap_or_else(|| panic!("{letter:?} never arrived"));
                         compare_body(&got.body, alert);
+                        letters.insert(format!("{letter:?}"));
                         assert!(mode != AnswerMode::Flaky || got.requests > 1, "a failed attempt was repeated");
                         got.requests
                     }
                 };
-                letters += 1;
                 // A recorded attempt took place, and an attempt that took place was leased.
                 assert!(1 <= logged && logged <= requests && requests <= attempts, "{requests} requests: {detail:?}");
                 let ends = detail.attempt_log.iter().filter(|attempt| attempt.outcome != "transient").count();
@@ -424,7 +435,8 @@ impl Scene {
             }
         }
         assert_eq!(stored, expected, "no delivery but these");
-        assert_eq!(arrived.len() as u64 + mails.len() as u64, letters, "nothing arrived that was not due");
+        let letters = letters.len();
+        assert_eq!(arrived.len() + mails.len(), letters, "nothing arrived that was not due");
         compare_log(&self.outbox, alerts, [("delivered", delivered), ("dead", dead), ("cancelled", reopened)]).await;
         let totals = self.outbox.assert_balanced().await;
         assert_eq!(
@@ -443,7 +455,7 @@ impl Scene {
             tally.with_an_open_lease
         );
         eprintln!(
-            "{} events: {} counted, {} duplicates, {} refused; {} alerts, {letters} deliveries ({delivered} delivered, {dead} dead, {reopened} had waited for a contact), {expired} of hours long over",
+            "{} events: {} counted, {} duplicates, {} refused; {} alerts, {letters} messages ({delivered} delivered, {dead} dead, {reopened} had waited for a contact), {expired} of hours long over",
             model.entries,
             model.counted,
             model.duplicates,

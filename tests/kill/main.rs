@@ -5,6 +5,7 @@ mod support;
 
 mod api_check_kill;
 mod api_events_kill;
+mod digest_kill;
 mod disabling_kill;
 mod ends_kill;
 mod erasure_kill;

@@ -467,7 +467,8 @@ impl Checker<'_> {
     async fn lives(&mut self, pending: &BTreeSet<String>) {
         let keys = self.keys;
         let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
-        let pending_only = [keys.destinations(), keys.destinations_unhealthy(), keys.pending(), keys.waiting()];
+        let pending_only =
+            [keys.destinations(), keys.destinations_unhealthy(), keys.pending(), keys.waiting(), keys.grouped()];
         // Grants of a total live as long as their subject.
         let grants = [keys.grants_due(), format!("quota_grants:{{{}}}:", keys.stream())];
         let lasting = [lasting.as_slice(), &pending_only].concat();

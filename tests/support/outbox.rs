@@ -68,7 +68,7 @@ pub async fn settle(
     settlement: &Settlement,
 ) -> Result<SettleReply, OutboxError> {
     let (id, token, settlement) = (id.clone(), token.to_owned(), settlement.clone());
-    let end = SettleRequest { id, channel: Channel::Webhook, token, settlement, inherited: None };
+    let end = SettleRequest { id, channel: Channel::Webhook, token, settlement, inherited: None, message_id: None };
     let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &[&end]).await?;
     Ok(settled.answers[0])
 }
@@ -81,7 +81,7 @@ pub async fn fan_out(
     alert: &Alert,
     contacts: &[Contact],
 ) -> Result<FanOutReply, OutboxError> {
-    let recipients = Recipients { contacts: contacts.to_vec(), waits: contacts.is_empty() };
+    let recipients = Recipients { contacts: contacts.to_vec(), waits: contacts.is_empty(), ..Recipients::default() };
     let json = serde_json::to_vec(alert).expect("JSON");
     let requests = [FanOutRequest { source, notification: alert.into(), json: &json, recipients: &recipients }];
     let mut answers = quotabell::outbox::fan_out(client, keys, &requests).await?;

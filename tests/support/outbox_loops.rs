@@ -7,8 +7,8 @@ use std::time::Duration;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, DispatcherConfig, FanOutLoop, MultiplePolicy, Notifier, OutboxContext, OutboxError, Settlement,
-    Slots,
+    AttemptRequest, DeliverySet, DispatcherConfig, FanOutLoop, MultiplePolicy, Notifier, OutboxContext, OutboxError,
+    Settlement, Slots,
 };
 use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
@@ -34,6 +34,8 @@ pub enum FakeAttempt {
     Panic,
     /// Delivers after the gate is opened.
     Gate,
+    /// Fails after the gate is opened, and is due again at once.
+    FailAtGate,
 }
 
 /// One attempt as the receiver saw it.
@@ -47,6 +49,8 @@ pub struct SeenAttempt {
 /// A fake notifier: acts according to delivery and attempt, and records the attempts.
 pub struct FakeNotifier {
     act: Box<dyn Fn(&AttemptRequest<'_>) -> FakeAttempt + Send + Sync>,
+    /// Which deliveries of a set wait for an hour.
+    waits: fn(&AttemptRequest<'_>) -> bool,
     seen: Mutex<Vec<SeenAttempt>>,
     pub running: AtomicU64,
     pub most_running: AtomicU64,
@@ -55,8 +59,16 @@ pub struct FakeNotifier {
 
 impl FakeNotifier {
     pub fn new(act: impl Fn(&AttemptRequest<'_>) -> FakeAttempt + Send + Sync + 'static) -> Arc<Self> {
+        Self::holding_back(|_| false, act)
+    }
+
+    pub fn holding_back(
+        waits: fn(&AttemptRequest<'_>) -> bool,
+        act: impl Fn(&AttemptRequest<'_>) -> FakeAttempt + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
             act: Box::new(act),
+            waits,
             seen: Mutex::default(),
             running: AtomicU64::new(0),
             most_running: AtomicU64::new(0),
@@ -93,19 +105,34 @@ impl Notifier for FakeNotifier {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_running.fetch_max(running, Ordering::SeqCst);
         let act = (self.act)(&due);
-        if act == FakeAttempt::Gate {
+        if matches!(act, FakeAttempt::Gate | FakeAttempt::FailAtGate) {
             self.gate.acquire().await.expect("never closed").forget();
         }
         self.running.fetch_sub(1, Ordering::SeqCst);
         match act {
             FakeAttempt::Deliver | FakeAttempt::Gate => Settlement::Delivered(outcome(OutcomeClass::Delivered)),
-            FakeAttempt::Retry => Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO),
+            FakeAttempt::Retry | FakeAttempt::FailAtGate => {
+                Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO)
+            }
             FakeAttempt::Die => Settlement::Dead(outcome(OutcomeClass::Permanent)),
             FakeAttempt::Mute => Settlement::Muted(String::new()),
             FakeAttempt::Throttle => Settlement::Throttled(Duration::ZERO),
             FakeAttempt::Postpone => Settlement::Released(Duration::ZERO),
             FakeAttempt::Panic => panic!("the double panics as told"),
         }
+    }
+
+    async fn hold_back(&self, _: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Option<Settlement>> {
+        let held = |request| (self.waits)(request).then_some(Settlement::Released(Duration::from_secs(3600)));
+        requests.iter().map(held).collect()
+    }
+
+    async fn attempt_set(&self, _: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {
+        let mut settlements = Vec::new();
+        for request in requests {
+            settlements.push(self.attempt(*request).await);
+        }
+        settlements
     }
 }
 

@@ -18,6 +18,7 @@ use super::labels::Labels;
 use super::notice_text;
 use super::resolved_text;
 use super::resolver::DnsConfig;
+use super::set_text;
 use super::usage_text;
 use crate::contacts::Contact;
 use crate::types::duration::HumanDuration;
@@ -75,7 +76,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             "templates",
             "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
              verify.html, disabled_subject.txt, disabled.txt, grant_expires_subject.txt, grant_expires.txt, \
-             grant_expires.html, usage_notice_subject.txt, usage_notice.txt, resolved_subject.txt, resolved.txt and prefix.txt, also in folders named by a locale such as vi",
+             grant_expires.html, usage_notice_subject.txt, usage_notice.txt, resolved_subject.txt, resolved.txt, \
+             alerts_subject.txt, alerts.txt, alerts.html and prefix.txt, also in folders named by a locale such as vi",
         ),
         setting("ca_file", "the path of a PEM file of certificates"),
         setting(
@@ -102,6 +104,9 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("usage-notice-text", "Its text part"),
         part("resolved-subject", "The subject line of the email about the end of alerts"),
         part("resolved-text", "Its text part"),
+        part("alerts-subject", "The subject line of the email about several alerts"),
+        part("alerts-text", "Its text part"),
+        part("alerts-html", "Its HTML part"),
     ],
 };
 
@@ -178,20 +183,15 @@ impl EmailChannel {
         let Some(Rendered { subject_line, text, html }) = self.render(&message) else {
             return Outcome::failed(OutcomeClass::Permanent, "a mail asks for a code, not for a challenge");
         };
-        let (message_id, alert_id) = match content {
-            Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
-            Content::Verification(question) => (question.id, None),
-            Content::GrantExpires(..)
-            | Content::Usage(..)
-            | Content::Resolved(..)
-            | Content::ContactDisabled(_)
-            | Content::Digest(_) => (delivery.as_str(), None),
+        let message_id = match content {
+            Content::Verification(_) | Content::Set(_) => content.id(),
+            _ => delivery.as_str(),
         };
-        let thread_id = match content {
-            Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
-            Content::Resolved(notice, _) => Some(notice.period_id()),
-            _ => None,
+        let alert_id = match content {
+            Content::Set(set) => set.only().and_then(|item| alert_id(item.content)),
+            content => alert_id(content),
         };
+        let thread_id = thread_id(content);
         let mail = Mail {
             to: contact.address(),
             message_id,
@@ -219,6 +219,27 @@ impl EmailChannel {
     }
 }
 
+fn alert_id(content: Content<'_>) -> Option<&str> {
+    match content {
+        Content::Alert(alert, _) => Some(alert.id.as_str()),
+        _ => None,
+    }
+}
+
+/// The thread of an email: the period that it is about.
+fn thread_id(content: Content<'_>) -> Option<String> {
+    match content {
+        Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
+        Content::Resolved(notice, _) => Some(notice.period_id()),
+        Content::Set(set) => {
+            let mut threads = set.items.iter().map(|item| thread_id(item.content));
+            let first = threads.next()??;
+            threads.all(|thread| thread.as_ref() == Some(&first)).then_some(first)
+        }
+        _ => None,
+    }
+}
+
 /// Renders an email that is sent at `now`; `None` for a challenge.
 fn render_with(
     templates: &Templates,
@@ -228,16 +249,10 @@ fn render_with(
     locale: Option<&Locale>,
 ) -> Option<Result<Rendered, ChannelError>> {
     match content {
-        Content::Alert(alert, purpose) => Some(templates.render(alert, labels, purpose, locale)),
-        Content::GrantExpires(notice, purpose) => {
-            Some(templates.render_grant_expires(notice, labels, purpose, now, locale))
+        Content::Alert(..) | Content::GrantExpires(..) | Content::Usage(..) | Content::Resolved(..) => {
+            templates.render_quota(content, labels, now, locale)
         }
-        Content::Usage(notice, purpose) => {
-            Some(templates.render_usage_notice(notice, labels, purpose, locale).map(Rendered::from))
-        }
-        Content::Resolved(notice, purpose) => {
-            Some(templates.render_resolved(notice, labels, purpose, locale).map(Rendered::from))
-        }
+        Content::Set(set) => Some(templates.render_set(set, now, locale)),
         Content::Verification(ConsentQuestion { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
             let minutes = (lifetime.as_secs() / 60).max(1);
@@ -283,9 +298,12 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
     let (grant, now) = (grant_text::sample_for(alert), alert.raised_at_ms);
     let Rendered { subject_line, text, html } =
         templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
-    let usage = templates.render_usage_notice(&usage_text::sample_for(alert), labels, AlertPurpose::Alert, locale)?;
+    let usage_notice = usage_text::sample_for(alert);
+    let usage = templates.render_usage_notice(&usage_notice, labels, AlertPurpose::Alert, locale)?;
     let resolved = resolved_text::sample_for(alert);
     let resolved = templates.render_resolved(&resolved, labels, AlertPurpose::Alert, locale)?;
+    let several = templates.render_set(&set_text::sample(alert, &usage_notice, labels), now, locale)?;
     let notices = [disabled.heading, disabled.text, subject_line, text, html, usage.heading, usage.text];
-    Ok(texts.chain(notices).chain([resolved.heading, resolved.text]).collect())
+    let last = [resolved.heading, resolved.text, several.subject_line, several.text, several.html];
+    Ok(texts.chain(notices).chain(last).collect())
 }

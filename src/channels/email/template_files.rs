@@ -41,6 +41,9 @@ shipped!(
     "usage_notice.txt",
     "resolved_subject.txt",
     "resolved.txt",
+    "alerts_subject.txt",
+    "alerts.txt",
+    "alerts.html",
     "prefix.txt"
 );
 

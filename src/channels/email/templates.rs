@@ -1,11 +1,11 @@
 //! Renders emails from templates, in the reader's language: subject line, plain text and HTML.
 //!
 //! The variables and filters of templates are documented at the top of `templates/alert.txt`, `templates/verify.txt`
-//! (the confirmation email), `templates/disabled.txt` (the notice of a disabled contact) and
-//! `templates/grant_expires.txt` (the notice before units of a grant expire), so that an operator need not read
-//! anything else. At start every template is rendered with samples, strictly, so that an error stops the start
-//! and not an alert. Files are read only while the templates are loaded. Read next: [`super::template_files`], which
-//! file belongs to which locale.
+//! (the confirmation email), `templates/disabled.txt` (the notice of a disabled contact), `templates/alerts.txt`
+//! (several alerts) and `templates/grant_expires.txt` (the notice before units of a grant expire), so that an operator
+//! need not read anything else. At start every template is rendered with samples, strictly, so that an error stops the
+//! start and not an alert. Files are read only while the templates are loaded. Read next: [`super::template_files`],
+//! which file belongs to which locale.
 
 use std::path::Path;
 
@@ -14,13 +14,14 @@ use minijinja::{Environment, Error, Value};
 use serde::Serialize;
 
 use super::template_files::{NAMES, SETTING, TemplateFiles};
-use crate::channels::channel::AlertPurpose;
+use crate::channels::channel::{AlertPurpose, Content, MessageSet, SetItem};
 use crate::channels::error::ChannelError;
 use crate::channels::grant_text;
 use crate::channels::labels::Labels;
 use crate::channels::notice_text::{self, NoticeText};
 use crate::channels::resolved_text;
 use crate::channels::sample::{SAMPLE_AT, Sample};
+use crate::channels::set_text;
 use crate::channels::templating::{self, entities, environment, variables};
 use crate::channels::usage_text;
 use crate::types::text::printable;
@@ -32,12 +33,14 @@ const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
 const USAGE_NOTICE: [&str; 2] = ["usage_notice_subject.txt", "usage_notice.txt"];
 const RESOLVED: [&str; 2] = ["resolved_subject.txt", "resolved.txt"];
+const ALERTS: [&str; 3] = ["alerts_subject.txt", "alerts.txt", "alerts.html"];
 const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
-const SHARED: [(&str, &str); 5] = [
+const SHARED: [(&str, &str); 6] = [
     ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
     ("shared/links.html", include_str!("../../../templates/shared/links.html")),
     ("shared/alert.html", include_str!("../../../templates/shared/alert.html")),
+    ("shared/alerts.html", include_str!("../../../templates/shared/alerts.html")),
     ("shared/grant_expires.html", include_str!("../../../templates/shared/grant_expires.html")),
     ("shared/verify.html", include_str!("../../../templates/shared/verify.html")),
 ];
@@ -149,6 +152,9 @@ impl Templates {
         for (notice, labels, purpose) in resolved_text::samples() {
             self.render_resolved(&notice, &labels, purpose, Some(locale))?;
         }
+        let (alert, notice) = (Sample::example().alert(sample_percent(), SAMPLE_AT), usage_text::sample());
+        let set = set_text::sample(&alert, &notice, &Labels::sample());
+        self.render_set(&set, SAMPLE_AT, Some(locale))?;
         notice_text::disabled_samples().try_for_each(|notice| self.render_disabled(&notice, Some(locale)).map(drop))
     }
 
@@ -224,6 +230,48 @@ impl Templates {
         Ok(NoticeText { heading: one_line(&heading), text })
     }
 
+    /// Renders an alert or a notice about a quota, sent at `now`; `None` for other content. Pure.
+    pub(super) fn render_quota(
+        &self,
+        content: Content<'_>,
+        labels: &Labels,
+        now: UnixMs,
+        locale: Option<&Locale>,
+    ) -> Option<Result<Rendered, ChannelError>> {
+        match content {
+            Content::Alert(alert, purpose) => Some(self.render(alert, labels, purpose, locale)),
+            Content::GrantExpires(notice, purpose) => {
+                Some(self.render_grant_expires(notice, labels, purpose, now, locale))
+            }
+            Content::Usage(notice, purpose) => {
+                Some(self.render_usage_notice(notice, labels, purpose, locale).map(Rendered::from))
+            }
+            Content::Resolved(notice, purpose) => {
+                Some(self.render_resolved(notice, labels, purpose, locale).map(Rendered::from))
+            }
+            _ => None,
+        }
+    }
+
+    /// Renders the email about several alerts and notices, sent at `now`: each with the texts of its own email. If it
+    /// is only one, its own email. Pure.
+    pub(super) fn render_set(
+        &self,
+        set: &MessageSet<'_>,
+        now: UnixMs,
+        locale: Option<&Locale>,
+    ) -> Result<Rendered, ChannelError> {
+        let render = |item: &SetItem<'_>| self.render_quota(item.content, &item.labels, now, locale);
+        let mut emails = set.items.iter().filter_map(render).collect::<Result<Vec<_>, _>>()?;
+        if let [_] = emails.as_slice() {
+            return Ok(emails.remove(0));
+        }
+        let text = |email: Rendered| NoticeText { heading: email.subject_line, text: email.text };
+        let variables = set_text::variables(set, &emails.into_iter().map(text).collect::<Vec<_>>());
+        let [subject_line, text, html] = self.render_all(ALERTS, &variables, locale)?;
+        Ok(Rendered { subject_line: one_line(&subject_line), text, html })
+    }
+
     /// Renders the notice of a disabled contact. Pure.
     pub(in crate::channels) fn render_disabled(
         &self,
@@ -273,9 +321,13 @@ fn explain(files: &TemplateFiles, locale: &Locale, name: &str, error: &Error) ->
     )
 }
 
+fn sample_percent() -> Percent {
+    Percent::new(100).expect("a legal percentage")
+}
+
 /// Sample values for this template.
 fn sample_of(name: &str) -> Value {
-    let percent = Percent::new(100).expect("a legal percentage");
+    let alert = Sample::example().alert(sample_percent(), SAMPLE_AT);
     match name {
         _ if VERIFY.contains(&name) => Value::from(Serde(SAMPLE_VERIFICATION)),
         _ if GRANT_EXPIRES.contains(&name) => {
@@ -287,11 +339,14 @@ fn sample_of(name: &str) -> Value {
         _ if RESOLVED.contains(&name) => {
             resolved_text::variables(&resolved_text::sample(), &Labels::default(), AlertPurpose::Alert)
         }
-        _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
-        _ => {
-            let alert = Sample::example().alert(percent, SAMPLE_AT);
-            variables(&alert, &Labels::default(), AlertPurpose::Alert, printable)
+        _ if ALERTS.contains(&name) => {
+            let notice = usage_text::sample();
+            let set = set_text::sample(&alert, &notice, &Labels::default());
+            let email = NoticeText { heading: "title".to_owned(), text: "text".to_owned() };
+            set_text::variables(&set, &[email.clone(), email])
         }
+        _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
+        _ => variables(&alert, &Labels::default(), AlertPurpose::Alert, printable),
     }
 }
 
@@ -450,7 +505,7 @@ mod tests {
     #[test]
     fn the_documented_variables_are_the_ones_that_exist() {
         let files = TemplateFiles::read(None, &Locale::english()).expect("they are embedded");
-        for name in ["alert.txt", "verify.txt", "disabled.txt", "grant_expires.txt", "usage_notice.txt"] {
+        for name in ["alert.txt", "verify.txt", "disabled.txt", "grant_expires.txt", "usage_notice.txt", "alerts.txt"] {
             let source = &files.source(&Locale::english(), name).text;
             let list = source.lines().skip_while(|line| !line.starts_with("Variables")).skip(1);
             let list = list.take_while(|line| !line.starts_with("Filters"));

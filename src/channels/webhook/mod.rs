@@ -16,7 +16,9 @@ use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
 use super::resolved_text;
 use super::resolver::DnsConfig;
+use super::set_text;
 use super::tls;
+use super::usage_text;
 use crate::contacts::{Contact, ContactOptions, MessageFormat, SecretUse, masked_contact};
 use crate::types::{Channel, ONCE_A_MINUTE, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
 use quotabell_throttle::MEMBERS_MAX;
@@ -78,6 +80,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     preview_parts: &[
         part("webhook", "The webhook's JSON body"),
         part("webhook-resolved", "The webhook's JSON body about the end of alerts"),
+        part("webhook-digest", "The webhook's JSON body with several alerts"),
     ],
 };
 
@@ -206,8 +209,11 @@ pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Re
     let templates = WebhookTemplates::load(config.templates.as_deref())?;
     let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
+    let notice = usage_text::sample_for(alert);
+    let several = set_text::sample(alert, &notice, labels);
     let resolved = resolved_text::sample_for(alert);
-    let contents = [Content::Alert(alert, AlertPurpose::Alert), Content::Resolved(&resolved, AlertPurpose::Alert)];
+    let purpose = AlertPurpose::Alert;
+    let contents = [Content::Alert(alert, purpose), Content::Resolved(&resolved, purpose), Content::Set(&several)];
     let body = |content| Ok(templates.body(&options, content, labels, alert.raised_at_ms)?.json);
     contents.into_iter().map(body).collect()
 }

@@ -5,7 +5,7 @@ use chrono::SecondsFormat;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
+use crate::channels::channel::{AlertPurpose, ConsentProof, Content, MessageSet};
 use crate::channels::labels::Labels;
 use crate::types::alert::{percent_of_limit, used_percent};
 use crate::types::text::is_control;
@@ -33,6 +33,7 @@ impl<'a> Payload<'a> {
     /// on every attempt.
     pub(super) fn new(content: Content<'a>, labels: &Labels, now: UnixMs) -> Self {
         let (kind, at, data, subject) = match content {
+            Content::Set(set) => return Self::of_set(set, now),
             Content::Alert(alert, purpose) => {
                 // Test alerts have their own type, so that receivers can't confuse them with real ones.
                 let is_test = purpose == AlertPurpose::Test;
@@ -67,6 +68,16 @@ impl<'a> Payload<'a> {
         };
         Self { kind, timestamp: at.to_string(), data, subject }
     }
+
+    /// Each item has the type and the data of its notification; the time is that of the newest.
+    fn of_set(set: &MessageSet<'a>, now: UnixMs) -> Self {
+        let items: Vec<Self> = set.items.iter().map(|item| Self::new(item.content, &item.labels, now)).collect();
+        let timestamp = items.iter().map(|item| item.timestamp.clone()).max().unwrap_or_default();
+        let item = |item: Self| object([("type", json(item.kind)), ("data", item.data)]);
+        let items: Vec<String> = items.into_iter().map(item).collect();
+        let data = object([("items", format!("[{}]", items.join(",")))]);
+        Self { kind: "quota.digest", timestamp, data, subject: None }
+    }
 }
 
 /// Writes the standard body of a message.
@@ -90,7 +101,8 @@ pub(super) fn cloud_event(content: Content<'_>, labels: &Labels, now: UnixMs) ->
         | Content::GrantExpires(..)
         | Content::Usage(..)
         | Content::Resolved(..)
-        | Content::Verification(_) => event,
+        | Content::Verification(_)
+        | Content::Set(_) => event,
         // The members of these notices are sorted, as receivers know them.
         Content::ContactDisabled(_) | Content::Digest(_) => {
             serde_json::from_str::<Value>(&event).expect("it was just written").to_string()

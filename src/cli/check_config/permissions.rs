@@ -205,6 +205,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.grants_due(), GRANTS_DUE),
         (keys.pending(), SCHEDULE),
         (keys.waiting(), SCHEDULE),
+        (keys.grouped(), SCHEDULE),
         (keys.deliveries(), SCHEDULE),
         (keys.dead(), SCHEDULE),
         (keys.totals(), TOTALS),

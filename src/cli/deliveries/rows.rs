@@ -160,6 +160,9 @@ pub(super) fn print_detail(
     if let Some(id) = &delivery.alert_id {
         pairs.push(("alert", id.to_string()));
     }
+    if let Some(message) = &detail.sent_in {
+        pairs.push(("sent in", message.clone()));
+    }
     if let Some(request) = &detail.verification {
         pairs.extend([
             ("verification", request.id.clone()),

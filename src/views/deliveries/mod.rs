@@ -123,6 +123,9 @@ pub struct DeliveryDetailView {
     /// How long sending had been paused in all before the first attempt.
     #[serde(skip)]
     pub paused_before: Option<Duration>,
+    /// The id of the message in which it is sent with others; absent if it is sent alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_in: Option<String>,
     #[serde(skip)]
     pub is_cancelled_by_operator: bool,
 }

@@ -23,7 +23,7 @@ use crate::types::{
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "type",
     "alert_id",
     "subject",
@@ -42,6 +42,7 @@ const FIELDS: [&str; 18] = [
     "verification",
     "discarded_at_ms",
     "destination",
+    "lease_token",
 ];
 
 /// A part of a list.
@@ -199,21 +200,17 @@ async fn read_times(
     for (id, destination) in ids.iter().zip(&of) {
         pipeline.cmd("ZSCORE").arg(keys.due(destination)).arg(id.as_str());
     }
-    for (id, destination) in ids.iter().zip(&of) {
-        pipeline.cmd("ZSCORE").arg(format!("{}{destination}", keys.leased_prefix())).arg(id.as_str());
-    }
     for destination in &destinations {
         pipeline.cmd("HGET").arg(format!("{}{destination}", keys.destination_prefix())).arg("probe_at_ms");
     }
     let mut dues: Vec<Option<i64>> = client.pipe(&pipeline).await?;
-    let mut lease_ends = dues.split_off(ids.len());
-    let probes = lease_ends.split_off(ids.len());
+    let probes = dues.split_off(ids.len());
     let probes: BTreeMap<&Destination, Option<i64>> = destinations.into_iter().zip(probes).collect();
-    let times = |((due, lease_end), destination): ((_, Option<i64>), _)| {
-        let is_leased = lease_end.is_some_and(|end| end > now.0);
+    let times = |((due, fields), destination): ((Option<i64>, &DeliveryFields), _)| {
+        let is_leased = fields.contains_key("lease_token") && due.is_some_and(|end| end > now.0);
         DeliveryTimes { due, is_leased, next_probe: probes[destination].filter(|_| !is_leased) }
     };
-    Ok(dues.into_iter().zip(lease_ends).zip(&of).map(times).collect())
+    Ok(dues.into_iter().zip(hashes).zip(&of).map(times).collect())
 }
 
 /// Reads the newest `limit` deliveries that pass the filter and returns them oldest first. Reads slice by slice until
@@ -288,6 +285,7 @@ pub async fn read_detail(
         attempt_log: log.into_values().map(AttemptView::from).collect(),
         first_attempt: number("first_attempt_at_ms").map(UnixMs),
         paused_before: number("paused_before_ms").and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
+        sent_in: hash.remove("sent_in"),
         is_cancelled_by_operator: hash.contains_key("cancelled_by"),
     }))
 }

@@ -62,6 +62,9 @@ pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<St
     }
     said.extend(notice(&facts.detail, &facts.format));
     said.push(fan_out(facts));
+    if let Some(message) = &facts.detail.sent_in {
+        said.push(format!("It is sent in one message with others of this contact, {message}."));
+    }
     said.extend(attempts(facts, audience));
     said.extend(match facts.detail.delivery.state {
         DeliveryState::Pending => pending(facts),
@@ -196,6 +199,7 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
         return said;
     }
     said.extend(quiet(facts));
+    said.extend(digest(facts, due));
     if facts.detail.resolved_notice.is_some() {
         said.push("It waits while one of its alerts is still on its way to the contact.".to_owned());
     }
@@ -212,6 +216,15 @@ fn quiet(facts: &DeliveryFacts<'_>) -> Option<String> {
     let (quiet, until) = (contact.filter.quiet?, contact.filter.quiet_until(quota, facts.now)?);
     let but = if contact.filter.quiet_all { "" } else { "; alerts at 100 % do not wait" };
     Some(format!("Its contact is quiet at {quiet} ({}): nothing is sent before {until}{but}.", quota.timezone()))
+}
+
+/// Explains that it waits for others of its contact.
+fn digest(facts: &DeliveryFacts<'_>, due: UnixMs) -> Option<String> {
+    let (quota, contact) = (facts.detail.quota()?, &facts.detail.delivery.contact_id);
+    let ContactLookup::Found(contact) = facts.contacts.find(contact) else { return None };
+    let interval = contact.digest_of(quota).filter(|_| facts.detail.delivery.attempts == 0 && due > facts.now)?;
+    let but = if contact.filter.digest_all { "" } else { "; alerts at 100 % of a day or longer do not wait" };
+    Some(format!("Its contact has a digest: one message tells what comes within {interval}{but}."))
 }
 
 /// Explains that sending is paused.

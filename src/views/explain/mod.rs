@@ -309,7 +309,7 @@ impl Explainer {
         if self.on_multiple == MultiplePolicy::Highest && !alert.higher_thresholds.is_empty() {
             return NoDeliveryReason::HigherIsTold;
         }
-        let Recipients { contacts, waits } = Recipients::select(alert, contacts, self.on_multiple);
+        let Recipients { contacts, waits, .. } = Recipients::select(alert, contacts, self.on_multiple);
         if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown }
     }
 

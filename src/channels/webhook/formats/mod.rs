@@ -14,6 +14,7 @@ use crate::channels::channel::{AlertPurpose, Content};
 use crate::channels::error::ChannelError;
 use crate::channels::labels::Labels;
 use crate::channels::notice_text;
+use crate::channels::set_text;
 use crate::channels::templating::variables;
 use crate::contacts::{ContactOptions, MessageFormat};
 use crate::types::{Alert, AlertId, Secret, UnixMs};
@@ -50,6 +51,12 @@ impl WebhookTemplates {
         labels: &Labels,
         now: UnixMs,
     ) -> Result<WebhookBody, ChannelError> {
+        if let Content::Set(set) = content
+            && let Some(only) = set.only()
+            && !matches!(options.format, MessageFormat::Standard | MessageFormat::CloudEvents)
+        {
+            return self.body(options, only.content, &only.labels, now);
+        }
         Ok(WebhookBody::json(match (&options.format, content) {
             (MessageFormat::CloudEvents, _) => {
                 let json = payload::cloud_event(content, labels, now);
@@ -65,6 +72,16 @@ impl WebhookTemplates {
                 let variables = alert_variables(alert, labels, purpose);
                 let variables = context! { routing_key => routing_key(options), ..variables };
                 self.render_shipped(&format!("{format}"), variables)?
+            }
+            (format, Content::Set(set)) => {
+                let text = set_text::notice(set, now);
+                let [upgrade_url, usage_url] = set_text::common_links(set);
+                let variables = context! {
+                    id => set.id, heading => text.heading, text => text.text, routing_key => routing_key(options),
+                    class => "quota",
+                    upgrade_url => upgrade_url.unwrap_or_default(), usage_url => usage_url.unwrap_or_default(),
+                };
+                self.render_shipped(&format!("{format}_notice"), variables)?
             }
             (MessageFormat::PagerDuty, Content::Resolved(notice, _)) => {
                 let alert_id = notice.alerts.first().map(AlertId::as_str);
