@@ -35,6 +35,8 @@ const COUNTED_MAX: usize = 5_000;
 const COUNT_TIME: Duration = Duration::from_secs(3);
 /// Time after which a run begins no further slice: some hundred thousand deliveries.
 const RUN_TIME: Duration = Duration::from_secs(60);
+/// Number of selected deliveries that the log of actions names.
+const TARGETS_MAX: usize = 10;
 /// The fields that select deliveries.
 const FILTERS: [&str; 7] = ["state", "subject", "channel", "destination", "error", "cause", "since"];
 
@@ -265,7 +267,10 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
             let destination = filter.destination.map(|destination| destination.to_string());
             destination.into_iter().chain(filter.state.map(|state| state.to_string())).collect::<Vec<_>>().join(" ")
         }
-        _ => String::new(),
+        [named @ .., last] if named.len() < TARGETS_MAX => {
+            named.iter().map(|id| format!("{id} ")).collect::<String>() + last.as_str()
+        }
+        several => format!("{} and {} more", several[0], several.len() - 1),
     };
     Ok(Done { message, action: format!("{action}Delivery"), subject: filter.subject, target, count: outcome.done })
 }

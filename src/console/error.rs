@@ -26,7 +26,7 @@ pub(super) type SentFields = Vec<(String, String)>;
 /// A form that was refused.
 #[derive(Debug, Serialize)]
 pub struct RefusedForm {
-    action: &'static str,
+    action: String,
     shown: SentFields,
     hidden: SentFields,
 }
@@ -53,9 +53,9 @@ impl ConsoleError {
 
     /// The same with the form, so that it can be corrected: the fields that are shown, and the hidden ones, as sent.
     #[must_use]
-    pub fn with_form(mut self, action: &'static str, (shown, hidden): (SentFields, SentFields)) -> Self {
+    pub fn with_form(mut self, action: &str, (shown, hidden): (SentFields, SentFields)) -> Self {
         if let Self::Told { refused, .. } = &mut self {
-            *refused = Some(Box::new(RefusedForm { action, shown, hidden }));
+            *refused = Some(Box::new(RefusedForm { action: action.to_owned(), shown, hidden }));
         }
         self
     }

@@ -2,17 +2,19 @@
 
 use std::sync::LazyLock;
 
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, ETAG};
 use axum::response::{IntoResponse, Response};
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
-use super::assets::CSS_NAME;
+use super::assets::ASSETS;
 use super::href::query_value;
+use super::sentence::sentence;
 use super::session::{ConsoleSession, Visitor};
 use crate::types::nonce;
-use crate::types::text::{grouped, printable};
+use crate::types::text::{grouped, hex, printable};
 
 macro_rules! templates {
     ($($name:literal)+) => { [$(($name, include_str!(concat!("../../templates/console/", $name)))),+] };
@@ -29,8 +31,10 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = Environment::new();
     templates.set_undefined_behavior(UndefinedBehavior::Strict);
     templates.add_filter("thousands", |number: u64| grouped(number, ","));
+    templates.add_filter("clock", |time: &str| clock(time));
     templates.add_filter("query", |text: &str| query_value(text));
     templates.add_filter("printable", |text: &str| printable(text));
+    templates.add_filter("sentence", |text: &str| sentence(text));
     templates.add_filter("exact", |text: &str| Value::from_safe_string(exact(text)));
     for (name, source) in SOURCES {
         templates.add_template(name, source).expect("a test renders each template");
@@ -60,15 +64,18 @@ pub(super) fn shown(view: &impl Serialize) -> Value {
 pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -> Response {
     // The forms of one page share their id: what else they send tells them apart.
     let form = visitor.is_admin().then(nonce);
+    let now = visitor.now().map(|now| now.to_string());
     let (visitor, outcome) = match visitor {
-        Visitor::Local => (context! { name => visitor.name(), scope => "read", can_log_out => false }, None),
-        Visitor::LoggedIn { session: ConsoleSession { name, scope }, outcome } => {
+        Visitor::Local { .. } => (context! { name => visitor.name(), scope => "read", can_log_out => false }, None),
+        Visitor::LoggedIn { session: ConsoleSession { name, scope }, outcome, .. } => {
             (context! { name, scope => scope.as_str(), can_log_out => true }, outcome.as_deref())
         }
         Visitor::Unknown => (Value::from(()), None),
     };
     let page = template.trim_end_matches(".html");
-    let common = context! { css => CSS_NAME.as_str(), visitor, page, form, outcome };
+    let [css, idiomorph, script] = ASSETS.each_ref().map(|asset| asset.name.as_str());
+    let common =
+        context! { css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome };
     let rendered =
         TEMPLATES.get_template(template).and_then(|template| template.render(context! { ..content, ..common }));
     let html = rendered.unwrap_or_else(|error| {
@@ -76,5 +83,23 @@ pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -
         "<!DOCTYPE html><title>quotabell</title><p>The page can't be shown. The log says why. <a href=\"./\">Overview</a>"
             .to_owned()
     });
-    ([(CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
+    let etag = etag(&html, form.as_deref(), now.as_deref());
+    ([(CONTENT_TYPE, "text/html; charset=utf-8"), (ETAG, &etag)], html).into_response()
+}
+
+/// Tells this version of a page from others. Its time and the id of its forms are no difference.
+fn etag(html: &str, form: Option<&str>, now: Option<&str>) -> String {
+    let mut compared = html.to_owned();
+    if let Some(form) = form {
+        compared = compared.replace(form, "");
+    }
+    if let Some(now) = now {
+        compared = compared.replace(now, "").replace(&clock(now), "");
+    }
+    format!("\"{}\"", hex(&Sha256::digest(compared)[..16]))
+}
+
+/// A time as pages show it.
+pub(super) fn clock(time: &str) -> String {
+    time.get(..19).map(|time| time.replace('T', " ")).unwrap_or_default() + " UTC"
 }

@@ -30,9 +30,9 @@ pub struct ConsoleSession {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visitor {
     /// No token is configured: everybody on this machine may look.
-    Local,
+    Local { now: UnixMs },
     /// Somebody with a session, and what the form did that led to the page.
-    LoggedIn { session: ConsoleSession, outcome: Option<String> },
+    LoggedIn { session: ConsoleSession, outcome: Option<String>, now: UnixMs },
     /// Nobody is known yet: the login page, and assets.
     Unknown,
 }
@@ -47,7 +47,15 @@ impl Visitor {
     pub fn name(&self) -> &str {
         match self {
             Self::LoggedIn { session, .. } => &session.name,
-            Self::Local | Self::Unknown => "this machine",
+            Self::Local { .. } | Self::Unknown => "this machine",
+        }
+    }
+
+    /// The server's time at the request.
+    pub fn now(&self) -> Option<UnixMs> {
+        match self {
+            Self::Local { now } | Self::LoggedIn { now, .. } => Some(*now),
+            Self::Unknown => None,
         }
     }
 }

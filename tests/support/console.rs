@@ -199,7 +199,9 @@ pub fn judge(path: &str, answer: &Answer) {
     assert!(policy.starts_with("default-src 'none'; style-src 'self'") && policy.contains("frame-ancestors 'none'"));
     assert_eq!((answer.header("referrer-policy"), answer.header("x-content-type-options")), ("no-referrer", "nosniff"));
     assert_eq!(answer.header("cache-control"), "no-store", "{path}");
-    for forbidden in ["<script", " style=", "<style", "<b>", " onclick", "javascript:", "49", "\u{202e}"] {
+    let scripts = found(html, "(<script defer src=\"[^\"]*\"></script>)").len();
+    assert_eq!((scripts, html.matches("<script").count()), (2, 2), "{path} has a script of its own: {html}");
+    for forbidden in [" style=", "<style", "<b>", " onclick", "javascript:", "49", "\u{202e}"] {
         let is_number = forbidden == "49" && !html.contains(">49<");
         assert!(is_number || !html.contains(forbidden), "{path} has {forbidden:?}: {html}");
     }
