@@ -2,12 +2,13 @@
 # Runs tests/console in Debian's Chromium against a daemon with sample data. Screenshots are in target/console.
 #
 # playwright-core and axe come from npm once, in the versions of tests/console/package-lock.json, into
-# target/console/npm. `test-console.sh docs` also copies the screenshots that docs/ shows.
+# target/console/npm. With QUOTABELL_DOCS=docs it also writes the pictures of docs/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 shots=$PWD/target/console
 npm=$shots/npm
+[[ -z ${QUOTABELL_DOCS:-} ]] || QUOTABELL_DOCS=$PWD/$QUOTABELL_DOCS
 node --version >/dev/null 2>&1 && npm --version >/dev/null 2>&1 || {
   printf 'error: Node 20 or later with npm is needed\nhint: apt-get install nodejs npm\n' >&2
   exit 1
@@ -27,10 +28,4 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 export QUOTABELL_BINARY=$target/debug/quotabell QUOTABELL_SHOTS=$shots
 CHROMIUM=$(command -v chromium)
 export CHROMIUM
-node --test --test-reporter spec "$npm/console.test.mjs"
-
-if [[ ${1:-} == docs ]]; then
-  for shot in overview-light-1280 subject-dark-1280 dead-light-380; do
-    cwebp -quiet -near_lossless 40 "$shots/$shot.png" -o "docs/console-${shot%-*}.webp"
-  done
-fi
+node --test --test-reporter spec ${QUOTABELL_TESTS:+--test-name-pattern "$QUOTABELL_TESTS"} "$npm/console.test.mjs"

@@ -1,6 +1,6 @@
 // The console in a browser: every page in light and dark at two widths, and what operators do, with and without scripts.
 import assert from "node:assert/strict";
-import { mkdir, stat } from "node:fs/promises";
+import { mkdir, stat, writeFile } from "node:fs/promises";
 import { after, afterEach, before, test } from "node:test";
 import AxeBuilder from "@axe-core/playwright";
 import { chromium } from "playwright-core";
@@ -14,6 +14,9 @@ const STATUS = /the server responded with a status of (4\d\d|503)/;
 
 let sample, browser, url;
 const faults = [];
+/** What axe finds in a page. */
+const violations = async (page) =>
+  (await new AxeBuilder({ page }).options({ resultTypes: ["violations"] }).withTags(RULES).analyze()).violations;
 
 before(async () => {
   await mkdir(SHOTS, { recursive: true });
@@ -62,8 +65,15 @@ const PAGES = {
   settings: "settings?id=wayne", new: "settings", erase: "erase?id=acme", act: "act?do=replay&state=dead",
   missing: "nothing",
 };
-/** What docs/ shows. */
+/** What docs/ shows, if QUOTABELL_DOCS names that folder. */
 const SHOWN = ["overview-light-1280", "subject-dark-1280", "dead-light-380"];
+/** A screenshot as WebP: a third of the bytes. */
+const toWebp = (page, png) => page.evaluate(async (png) => {
+  const image = await createImageBitmap(new Blob([Uint8Array.from(atob(png), (byte) => byte.charCodeAt(0))]));
+  const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return canvas.toDataURL("image/webp", 0.8).split(",")[1];
+}, png.toString("base64"));
 
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [1280, 380]) {
@@ -75,18 +85,22 @@ for (const colorScheme of ["light", "dark"]) {
       const found = [];
       for (const [name, path] of Object.entries(PAGES)) {
         await go(page, path);
-        for (const { id, nodes } of (await new AxeBuilder({ page }).withTags(RULES).analyze()).violations) {
+        for (const { id, nodes } of await violations(page)) {
           found.push(`${name}: ${id}: ${nodes.map((node) => node.html).join(" ").slice(0, 300)}`);
         }
         const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         if (wider > 0) found.push(`${name} is ${wider} px wider than the window`);
         const shot = `${name}-${colorScheme}-${width}`;
-        await page.screenshot({ path: `${SHOTS}/${shot}.png`, fullPage: !SHOWN.includes(shot) });
+        const png = await page.screenshot({ path: `${SHOTS}/${shot}.png`, fullPage: !SHOWN.includes(shot) });
+        if (process.env.QUOTABELL_DOCS && SHOWN.includes(shot)) {
+          const webp = Buffer.from(await toWebp(page, png), "base64");
+          await writeFile(`${process.env.QUOTABELL_DOCS}/console-${name}.webp`, webp);
+        }
       }
       await go(page, "");
       await page.getByRole("button", { name: "Log out" }).click();
       await page.getByLabel("Token").waitFor();
-      for (const { id } of (await new AxeBuilder({ page }).withTags(RULES).analyze()).violations) found.push(`login: ${id}`);
+      for (const { id } of await violations(page)) found.push(`login: ${id}`);
       assert.deepEqual(found, []);
       await context.close();
     });
@@ -100,7 +114,7 @@ for (const javaScriptEnabled of [true, false]) {
     const context = await visit({ javaScriptEnabled });
     const page = await logIn(context);
     const first = page.locator("h2:has-text('Runs out') + .wide tbody tr").first();
-    assert.match(await first.innerText(), /globex[\s\S]*5,400 of 5,000[\s\S]*108 ?%/);
+    assert.match(await first.innerText(), /globex[\s\S]*5,400 of 5,000[\s\S]*108.0 %/);
     await first.getByRole("link", { name: "globex" }).click();
     const alert = page.locator("h2:has-text('who was notified') + .wide tbody tr").first();
     assert.match(await alert.innerText(), /100 %[\s\S]*notified[\s\S]*email delivered/);
@@ -108,7 +122,7 @@ for (const javaScriptEnabled of [true, false]) {
     await page.getByRole("link", { name: "Overview" }).click();
     await page.getByRole("link", { name: "By cause" }).click();
     const cause = page.locator("tr", { hasText: "HTTP 422" }).first();
-    assert.match(await cause.innerText(), new RegExp(`^\\s*${TRIALS}\\b`));
+    assert.match(await cause.innerText(), new RegExp(`^\\s*(${TRIALS}|${TRIALS - 1})\\b`));
     await cause.locator("a[href^='delivery']").click();
     await page.getByText("unknown event type").first().waitFor();
     const id = new URL(page.url()).searchParams.get("id");
@@ -142,7 +156,7 @@ for (const javaScriptEnabled of [true, false]) {
     await outcome(page, "The subject is muted until");
     await go(page, "mutes");
     const row = page.locator("tr", { hasText: "initech" });
-    await row.getByRole("button", { name: "End" }).click();
+    await row.getByRole("button", { name: "End", exact: true }).click();
     await outcome(page, "The subject is not muted any more.");
 
     await go(page, "");
@@ -345,18 +359,23 @@ test("everything is done with the keyboard alone, and each key can be turned off
   const leave = page.getByRole("link", { name: "Leave them" });
   while (!(await leave.evaluate((link) => link === document.activeElement))) await press("Tab");
   await press("Enter");
-  await page.getByRole("heading", { name: "Deliveries", level: 1 }).waitFor();
+  await page.getByRole("heading", { name: "Delivery", level: 1 }).waitFor();
 
+  const help = page.getByRole("dialog", { name: "Keys" });
+  const isInRow = () => page.evaluate(() => Boolean(document.activeElement.closest("tr")));
+  await go(page, "alerts");
   await press("?");
-  await page.getByRole("dialog", { name: "Keys" }).waitFor();
+  await help.waitFor();
   await page.getByLabel("go to the next row").focus();
   await press("Space", "Escape");
-  const before = await focused();
-  await press("j");
-  assert.equal(await focused(), before);
-  await page.reload();
-  await press("j");
-  assert.ok(!(await page.evaluate(() => document.activeElement.closest("tr"))), "j is off");
+  await help.waitFor({ state: "hidden" });
+  for (const reload of [false, true]) {
+    if (reload) await page.reload();
+    await press("j");
+    assert.ok(!(await isInRow()), "j is off");
+  }
+  await press("k");
+  assert.ok(await isInRow(), "k is on");
   await context.close();
 });
 

@@ -22,7 +22,7 @@ export const startSample = async () => {
     { subject: "hooli", email: "nobody@hooli.example" },
     { subject: "umbrella", plan: "free" },
     { subject: "stark", plan: "team", webhook: `${works.url}/stark`, thresholds: [90, 100] },
-    { subject: "wayne", email: "cfo@wayne.example", "limit:requests": "600/hour 9000/day" },
+    { subject: "wayne", email: "cfo@wayne.example", "limit:requests": "9000/day 100000/month" },
     { subject: "erased-js", email: "a@erased.example" },
     { subject: "erased-plain", email: "a@erased.example" },
     { subject: "an id with spaces/and \"quotes\" <b>", email: "x@example.com" },
