@@ -1,7 +1,7 @@
 //! The files that pages load. Their names contain a part of their SHA-256, so browsers may keep them for ever.
 //!
-//! `idiomorph.min.js` comes unmodified from the npm package idiomorph 0.8.0. It changes a page into its next version and
-//! keeps focus, selection and open details.
+//! `idiomorph.min.js` comes unmodified from the npm package idiomorph 0.8.0. It changes a page into its next version
+//! and keeps focus, selection and open details.
 
 use std::sync::LazyLock;
 

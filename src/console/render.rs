@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::assets::ASSETS;
 use super::href::query_value;
-use super::sentence::sentence;
+use super::sentence::{clock, sentence};
 use super::session::{ConsoleSession, Visitor};
 use crate::types::nonce;
 use crate::types::text::{grouped, hex, printable};
@@ -97,9 +97,4 @@ fn etag(html: &str, form: Option<&str>, now: Option<&str>) -> String {
         compared = compared.replace(now, "").replace(&clock(now), "");
     }
     format!("\"{}\"", hex(&Sha256::digest(compared)[..16]))
-}
-
-/// A time as pages show it.
-pub(super) fn clock(time: &str) -> String {
-    time.get(..19).map(|time| time.replace('T', " ")).unwrap_or_default() + " UTC"
 }

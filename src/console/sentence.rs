@@ -1,8 +1,7 @@
-//! The sentences of `explain`, with times and ids as pages show them. Pure.
+//! Times, and the sentences of `explain` with times and ids, as pages show them. Pure.
 
 use minijinja::{HtmlEscape, Value};
 
-use super::render::clock;
 use crate::types::text::printable;
 use crate::types::{DeliveryId, UnixMs};
 use crate::views::IdPrefix;
@@ -10,12 +9,25 @@ use crate::views::IdPrefix;
 /// Number of characters of an id that is shortened: its kind, and 8 digits.
 const DIGITS_SHOWN: usize = 8;
 
+/// A time as pages show it.
+pub(super) fn clock(time: &str) -> String {
+    time.get(..19).map(|time| time.replace('T', " ")).unwrap_or_default() + " UTC"
+}
+
 /// A sentence as HTML.
 pub(super) fn sentence(text: &str) -> Value {
     // On a page, the alert is a row that leads to its deliveries.
     let text =
         text.split_once("; `quotabell explain alert_").map_or_else(|| text.to_owned(), |(text, _)| format!("{text}."));
-    Value::from_safe_string(printable(&text).split(' ').map(word).collect::<Vec<_>>().join(" "))
+    let html = printable(&text).split(' ').map(word).collect::<Vec<_>>().join(" ");
+    let parts: Vec<&str> = html.split('`').collect();
+    // With an odd number of parts, each mark of a command has its counterpart.
+    if parts.len().is_multiple_of(2) {
+        return Value::from_safe_string(html);
+    }
+    let marked =
+        (0..).zip(parts).map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() });
+    Value::from_safe_string(marked.collect())
 }
 
 fn word(word: &str) -> String {
