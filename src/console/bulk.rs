@@ -166,8 +166,7 @@ fn whole_queue(DeliverySelection { ids, filter }: &DeliverySelection) -> Option<
 /// Those that pass, with whether each is being attempted; and whether there may be more.
 async fn scanned(partitions: &Partitions, filter: &DeliveryFilter) -> RedisResult<(BTreeMap<DeliveryId, bool>, bool)> {
     let (began, mut found) = (Instant::now(), BTreeMap::new());
-    let of_subject = filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
-    for partition in partitions.iter().filter(|one| of_subject.is_none_or(|number| number == one.number())) {
+    for partition in partitions.of_subject_or_all(filter.subject.as_ref()) {
         let mut scan = DeliveryScan::begin(partition, filter).await?;
         while let Some(ids) = scan.next().await? {
             if found.len() >= COUNTED_MAX || began.elapsed() > COUNT_TIME {
@@ -319,7 +318,7 @@ mod tests {
         let cut = Counted { is_cut: true, ..Counted::default() };
         assert_eq!(told(outcome, cut), format!("{skipped} 1 delivery changed meanwhile and stay."));
         assert_eq!(told(RunOutcome { done: 1, ..RunOutcome::default() }, exact(1, 0)), "1 delivery replayed.");
-        // It was told before that one is in another state.
+        // The preview had named the one in another state.
         let of_two = Counted { others: 1, ..exact(1, 0) };
         assert_eq!(told(RunOutcome { done: 1, others: 1, ..RunOutcome::default() }, of_two), "1 delivery replayed.");
         let cut = RunOutcome { done: 100, is_cut: true, ..RunOutcome::default() };
