@@ -67,12 +67,12 @@ const PAGES = {
 };
 /** What docs/ shows, if QUOTABELL_DOCS names that folder. */
 const SHOWN = ["overview-light-1280", "subject-dark-1280", "dead-light-380"];
-/** A screenshot as WebP: a third of the bytes. */
+/** A screenshot as WebP. docs/ has at most 150 kB of them. */
 const toWebp = (page, png) => page.evaluate(async (png) => {
   const image = await createImageBitmap(new Blob([Uint8Array.from(atob(png), (byte) => byte.charCodeAt(0))]));
   const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
   canvas.getContext("2d").drawImage(image, 0, 0);
-  return canvas.toDataURL("image/webp", 0.8).split(",")[1];
+  return canvas.toDataURL("image/webp", 0.4).split(",")[1];
 }, png.toString("base64"));
 
 for (const colorScheme of ["light", "dark"]) {
