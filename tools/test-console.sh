@@ -9,10 +9,10 @@ cd "$(dirname "$0")/.."
 shots=$PWD/target/console
 npm=$shots/npm
 [[ -z ${QUOTABELL_DOCS:-} ]] || QUOTABELL_DOCS=$PWD/$QUOTABELL_DOCS
-node --version >/dev/null 2>&1 && npm --version >/dev/null 2>&1 || {
+if ! node --version >/dev/null 2>&1 || ! npm --version >/dev/null 2>&1; then
   printf 'error: Node 20 or later with npm is needed\nhint: apt-get install nodejs npm\n' >&2
   exit 1
-}
+fi
 if ! cmp -s tests/console/package-lock.json "$npm/.complete"; then
   printf 'fetching playwright-core and axe-core from npm\n' >&2
   rm -rf "$npm"
