@@ -264,6 +264,9 @@ async fn a_body_that_is_too_long_or_incomplete_is_not_taken() {
     assert!(answered(&mut long).await.starts_with("HTTP/1.1 413 "), "before any of it is sent");
     let sent = ingesting.send(LINES, vec![b'\n'; 100_000_000]).await;
     sent.expect_problem(413, "the body is too large, at most 10485760 bytes are allowed");
+    let stranger = ingesting.api.without_token();
+    let sent = stranger.send("POST", PATH, &[("content-type", LINES)], vec![b'\n'; 100_000_000]).await;
+    sent.expect_problem(401, "send the token");
     let mut chunked = TcpStream::connect(address).await.expect("connected");
     let head_of_chunks = head(0).replace("content-length: 0", "transfer-encoding: chunked");
     chunked.write_all(head_of_chunks.as_bytes()).await.expect("written");
