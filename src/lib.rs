@@ -20,6 +20,7 @@ pub mod erasure;
 pub mod evaluation;
 pub mod events;
 pub mod forecast;
+pub mod html;
 pub mod ledger;
 pub mod migration;
 pub mod outbox;

@@ -16,10 +16,10 @@ use axum::response::{IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form;
-use super::href::up_from;
 use super::session::{ConsoleSession, Visitor, stored_key};
 use super::state::ConsoleState;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::href::up_from;
 
 /// The form that logs in.
 pub(super) const LOGIN: &str = "/login";

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use super::bulk::{filter_of, href_with_filter};
 use super::error::ConsoleError;
-use super::fields::{Fields, ParsedQuery};
-use super::href::href_to;
+use super::parsed_query::ParsedQuery;
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
 use crate::api::path::parameter;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::fields::Fields;
+use crate::html::href::href_to;
 use crate::ledger::batch::MetricPeriod;
 use crate::outbox::DeliveryAction;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
