@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form;
-use super::session::{ConsoleSession, Visitor, stored_key};
+use super::session::{ConsoleSession, Visitor, console_key};
 use super::state::ConsoleState;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::href::up_from;
@@ -85,7 +85,7 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
 
 async fn session_of(console: &ConsoleState, cookie: &str) -> Result<Option<ConsoleSession>, Problem> {
     let first = console.observer.partitions.first();
-    let key = within(CALL_TIMEOUT, stored_key(first)).await?;
+    let key = within(CALL_TIMEOUT, console_key(first)).await?;
     let now = within(CALL_TIMEOUT, first.client.server_time()).await?;
     Ok(ConsoleSession::read(cookie, &key, &console.tokens, now))
 }

@@ -22,6 +22,7 @@ use crate::channels::{
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactsSource;
 use crate::redis_client::backoff::BackoffPolicy;
+use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::types::{
     Channel, DeliveryId, DisplayName, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
@@ -100,6 +101,7 @@ pub struct ChannelNotifier {
     consents: Arc<dyn ConsentRequests>,
     plans: Plans,
     judge: Option<Arc<dyn NoticeJudge>>,
+    portal: Option<PortalUrls>,
 }
 
 impl ChannelNotifier {
@@ -112,13 +114,19 @@ impl ChannelNotifier {
         consents: Arc<dyn ConsentRequests>,
         plans: Plans,
     ) -> Self {
-        Self { channels, caps, retry, consents, plans, judge: None }
+        Self { channels, caps, retry, consents, plans, judge: None, portal: None }
     }
 
     /// The same with a judge of notices. Without one, every notice is sent.
     #[must_use]
     pub fn with_judge(self, judge: Arc<dyn NoticeJudge>) -> Self {
         Self { judge: Some(judge), ..self }
+    }
+
+    /// The same with links to the portal, for plans without a page of their own.
+    #[must_use]
+    pub fn with_portal(self, portal: Option<PortalUrls>) -> Self {
+        Self { portal, ..self }
     }
 
     /// What to record instead of an attempt, if a notice is not true any more, or nobody knows.
@@ -166,7 +174,7 @@ impl ChannelNotifier {
         }
     }
 
-    async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
+    async fn send(&self, request: &AttemptRequest<'_>, labels: &Labels) -> Result<Outcome, ConsentRequestError> {
         let content = match request.notification {
             Notification::Verification(asked) => return self.ask(request, asked).await,
             Notification::ContactDisabled(notice) => Content::ContactDisabled(notice),
@@ -176,7 +184,7 @@ impl ChannelNotifier {
             Notification::Usage(notice) => content_of(notice, request.contact),
             Notification::Resolved(notice) => content_of(notice, request.contact),
         };
-        Ok(self.send_content(request, content, &self.labels(request)).await)
+        Ok(self.send_content(request, content, labels).await)
     }
 
     /// Sends the content to the contact of the request.
@@ -192,9 +200,24 @@ impl ChannelNotifier {
         self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await
     }
 
-    fn labels(&self, request: &AttemptRequest<'_>) -> Labels {
-        let quota = request.notification.quota();
-        quota.map(|quota| Labels::new(&self.plans, quota, request.subject_name.cloned())).unwrap_or_default()
+    /// The names and the links of a message, or what to record instead of an attempt. A message without its link, and
+    /// with it when it is repeated, would be two messages under one id. The link is the same for everything of one
+    /// subject in a message.
+    async fn labels(
+        &self,
+        request: &AttemptRequest<'_>,
+        (message_id, happened_at): (&str, UnixMs),
+    ) -> Result<Labels, Settlement> {
+        let Some(quota) = request.notification.quota() else { return Ok(Labels::default()) };
+        let mut labels = Labels::new(&self.plans, quota, request.subject_name.cloned());
+        if let (None, Some(portal)) = (&labels.usage_url, &self.portal) {
+            let url = portal.url_in_messages(message_id, quota.subject(), happened_at).await;
+            labels.usage_url = url.map_err(|error| {
+                tracing::debug!(delivery = %request.delivery, %error, "the link to the portal could not be made");
+                Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
+            })?;
+        }
+        Ok(labels)
     }
 
     /// What to record after an attempt.
@@ -263,10 +286,15 @@ impl Notifier for ChannelNotifier {
             Err(untold) => return untold,
         };
         let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
+        let message = (request.notification.id(), request.notification.happened_at());
+        let labels = match self.labels(&request, message).await {
+            Ok(labels) => labels,
+            Err(unsent) => return unsent,
+        };
         if let Some(held_back) = self.held_back(&request).await {
             return held_back;
         }
-        let outcome = match self.send(&request).await {
+        let outcome = match self.send(&request, &labels).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 let source = error.source.to_string();
@@ -295,16 +323,21 @@ impl Notifier for ChannelNotifier {
 
     async fn attempt_set(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {
         let Some(first) = requests.first() else { return Vec::new() };
-        if let Some(capped) = self.held_back(first).await {
-            return vec![capped; requests.len()];
-        }
         let mut sent: Vec<&AttemptRequest<'_>> = requests.iter().collect();
         sent.sort_by_key(|request| (request.notification.happened_at(), severity(request), request.delivery));
+        let message = (set.message_id.as_str(), sent[0].notification.happened_at());
         let mut items = Vec::with_capacity(sent.len());
         for request in &sent {
             let quota = request.notification.quota();
             let content = quota.map(|quota| content_of(quota, request.contact));
-            items.extend(content.map(|content| SetItem { content, labels: self.labels(request) }));
+            let labels = match self.labels(request, message).await {
+                Ok(labels) => labels,
+                Err(unsent) => return vec![unsent; requests.len()],
+            };
+            items.extend(content.map(|content| SetItem { content, labels }));
+        }
+        if let Some(capped) = self.held_back(first).await {
+            return vec![capped; requests.len()];
         }
         let message = MessageSet { id: &set.message_id, items };
         let outcome = self.send_content(sent[0], Content::Set(&message), &Labels::default()).await;
