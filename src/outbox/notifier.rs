@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
 use super::lease::DeliverySet;
+use super::message_labels::MessageLabels;
 use super::notice_judge::{NoticeJudge, ResolvedVerdict};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
@@ -99,9 +100,8 @@ pub struct ChannelNotifier {
     caps: Caps,
     retry: RetryConfig,
     consents: Arc<dyn ConsentRequests>,
-    plans: Plans,
+    labels: MessageLabels,
     judge: Option<Arc<dyn NoticeJudge>>,
-    portal: Option<PortalUrls>,
 }
 
 impl ChannelNotifier {
@@ -114,7 +114,7 @@ impl ChannelNotifier {
         consents: Arc<dyn ConsentRequests>,
         plans: Plans,
     ) -> Self {
-        Self { channels, caps, retry, consents, plans, judge: None, portal: None }
+        Self { channels, caps, retry, consents, labels: MessageLabels { plans, portal: None }, judge: None }
     }
 
     /// The same with a judge of notices. Without one, every notice is sent.
@@ -126,7 +126,7 @@ impl ChannelNotifier {
     /// The same with links to the portal, for plans without a page of their own.
     #[must_use]
     pub fn with_portal(self, portal: Option<PortalUrls>) -> Self {
-        Self { portal, ..self }
+        Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
 
     /// What to record instead of an attempt, if a notice is not true any more, or nobody knows.
@@ -200,26 +200,6 @@ impl ChannelNotifier {
         self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await
     }
 
-    /// The names and the links of a message, or what to record instead of an attempt. A message without its link, and
-    /// with it when it is repeated, would be two messages under one id. The link is the same for everything of one
-    /// subject in a message.
-    async fn labels(
-        &self,
-        request: &AttemptRequest<'_>,
-        (message_id, happened_at): (&str, UnixMs),
-    ) -> Result<Labels, Settlement> {
-        let Some(quota) = request.notification.quota() else { return Ok(Labels::default()) };
-        let mut labels = Labels::new(&self.plans, quota, request.subject_name.cloned());
-        if let (None, Some(portal)) = (&labels.usage_url, &self.portal) {
-            let url = portal.url_in_messages(message_id, quota.subject(), happened_at).await;
-            labels.usage_url = url.map_err(|error| {
-                tracing::debug!(delivery = %request.delivery, %error, "the link to the portal could not be made");
-                Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
-            })?;
-        }
-        Ok(labels)
-    }
-
     /// What to record after an attempt.
     fn settlement(&self, request: &AttemptRequest<'_>, outcome: Outcome) -> Settlement {
         let AttemptRequest { attempt_since_replay: attempt, first_attempt, paused, now, .. } = *request;
@@ -287,7 +267,7 @@ impl Notifier for ChannelNotifier {
         };
         let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
         let message = (request.notification.id(), request.notification.happened_at());
-        let labels = match self.labels(&request, message).await {
+        let labels = match self.labels.of(&request, message).await {
             Ok(labels) => labels,
             Err(unsent) => return unsent,
         };
@@ -330,7 +310,7 @@ impl Notifier for ChannelNotifier {
         for request in &sent {
             let quota = request.notification.quota();
             let content = quota.map(|quota| content_of(quota, request.contact));
-            let labels = match self.labels(request, message).await {
+            let labels = match self.labels.of(request, message).await {
                 Ok(labels) => labels,
                 Err(unsent) => return vec![unsent; requests.len()],
             };

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 
-use super::state::PortalState;
 use crate::types::text::hex;
 
 /// Number of bytes of the digest in a name.
@@ -28,13 +25,10 @@ impl PortalAsset {
         let digest = hex(&Sha256::digest(&bytes)[..DIGEST_BYTES]);
         Self { name: format!("{stem}-{digest}.{ending}"), content_type, bytes: bytes.into() }
     }
-}
 
-/// `GET /portal/assets/{name}`
-pub(super) async fn asset(State(portal): State<Arc<PortalState>>, Path(name): Path<String>) -> Response {
-    let Some(asset) = portal.html.assets().find(|asset| asset.name == name) else {
-        return StatusCode::NOT_FOUND.into_response();
-    };
-    let cached = (CACHE_CONTROL, "public, max-age=31536000, immutable");
-    ([(CONTENT_TYPE, asset.content_type), cached], asset.bytes.to_vec()).into_response()
+    /// The answer with the file.
+    pub(super) fn to_response(&self) -> Response {
+        let cached = (CACHE_CONTROL, "public, max-age=31536000, immutable");
+        ([(CONTENT_TYPE, self.content_type), cached], self.bytes.to_vec()).into_response()
+    }
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 
+use super::notice::PortalNotice;
 use super::show::{Shown, respond};
 use super::state::{PortalState, WithPortal};
 use super::test_message::send_test;
@@ -21,72 +23,11 @@ use crate::contacts::state::{FilterChange, FilterText};
 use crate::contacts::{ContactArray, ContactOrigin};
 use crate::html::fields::Fields;
 use crate::types::mute::REASON_OF_PORTAL;
-use crate::types::text_form::text_enum;
 use crate::types::{ContactId, Mute, MuteEnd, Subject};
 use crate::verification::VerificationError;
 
 /// How long a form may take. A test message takes the longest.
 const FORM_TIMEOUT: Duration = Duration::from_secs(15);
-
-text_enum! {
-    /// What a form did, or why it did nothing. The templates have a text for each, under its name.
-    pub enum PortalNotice {
-        /// The contact is added, and asked to confirm.
-        Added = "added",
-        /// It is asked again.
-        Asked = "asked",
-        Verified = "verified",
-        Removed = "removed",
-        Muted = "muted",
-        Unmuted = "unmuted",
-        Changed = "changed",
-        TestAccepted = "test_accepted",
-        TestFailed = "test_failed",
-        /// The receiver has not answered yet.
-        TestPending = "test_pending",
-        BadForm = "bad_form",
-        BadAddress = "bad_address",
-        BadThresholds = "bad_thresholds",
-        WrongCode = "wrong_code",
-        Exists = "exists",
-        TooMany = "too_many",
-        NotFound = "not_found",
-        NotYours = "not_yours",
-        MutedByOthers = "muted_by_others",
-        NotVerified = "not_verified",
-        VerifiedAlready = "verified_already",
-        Wait = "wait",
-        Unavailable = "unavailable",
-    }
-}
-
-impl PortalNotice {
-    pub(super) const fn status(self) -> StatusCode {
-        match self {
-            Self::Added
-            | Self::Asked
-            | Self::Verified
-            | Self::Removed
-            | Self::Muted
-            | Self::Unmuted
-            | Self::Changed
-            | Self::TestAccepted
-            | Self::TestFailed
-            | Self::TestPending => StatusCode::OK,
-            Self::BadForm | Self::BadAddress | Self::BadThresholds => StatusCode::BAD_REQUEST,
-            Self::WrongCode => StatusCode::FORBIDDEN,
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::Exists
-            | Self::TooMany
-            | Self::NotYours
-            | Self::MutedByOthers
-            | Self::NotVerified
-            | Self::VerifiedAlready => StatusCode::CONFLICT,
-            Self::Wait => StatusCode::TOO_MANY_REQUESTS,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
 
 /// `POST /portal/{token}/contacts`
 pub(super) async fn add(
@@ -94,9 +35,10 @@ pub(super) async fn add(
     ContactsVisitor(visitor): ContactsVisitor,
     headers: HeaderMap,
     uri: Uri,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let added = bounded(add_contact(&portal, visitor.access.subject(), &Fields::parse(&body))).await;
+    let added =
+        bounded(add_contact(&portal, visitor.access.subject(), &Fields::parse(&body.unwrap_or_default()))).await;
     let shown = match added {
         Ok(None) => return told(PortalNotice::Added),
         Ok(secret) => Shown { told: Some(PortalNotice::Added), secret },
@@ -130,9 +72,9 @@ pub(super) async fn change(
     ContactsVisitor(visitor): ContactsVisitor,
     headers: HeaderMap,
     uri: Uri,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    match bounded(change_contact(&portal, visitor.access.subject(), &Fields::parse(&body))).await {
+    match bounded(change_contact(&portal, visitor.access.subject(), &Fields::parse(&body.unwrap_or_default()))).await {
         Ok(notice) => told(notice),
         Err(notice) => respond(&portal, &visitor, Shown { told: Some(notice), secret: None }, (&headers, &uri)).await,
     }

@@ -96,8 +96,8 @@ impl PortalHtml {
         let mut html = Self { environment, languages, name, styles, logo, policy };
         if let Some(folder) = templates {
             html.replace_by(folder)?;
+            html.check()?;
         }
-        html.check()?;
         Ok(html)
     }
 
@@ -219,4 +219,59 @@ fn clock(time: &str, zone: &str, form: &str) -> Result<String, Error> {
     let items = chrono::format::StrftimeItems::new(form).parse().map_err(|_| wrong("clock takes a strftime form"))?;
     let zone: Zone = zone.parse().unwrap_or(Zone::UTC);
     Ok(at.with_timezone(&zone).format_with_items(items.into_iter()).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn html() -> PortalHtml {
+        let config = PortalConfig {
+            origins: Vec::new(),
+            name: None,
+            logo_file: None,
+            color: None,
+            templates: None,
+            link_lifetime: std::time::Duration::ZERO,
+        };
+        PortalHtml::new(&config).expect("the embedded templates render")
+    }
+
+    /// A customer must not find a sentence in a language that it can't read, nor a page that says nothing.
+    #[test]
+    fn every_sample_has_a_text_of_its_own_in_each_language() {
+        let html = html();
+        let mut seen = BTreeSet::new();
+        for content in sample::contents() {
+            let pages = EMBEDDED.map(|(language, _)| html.render(language, content.clone()));
+            let failure = content.get_attr("failure").expect("it is set").to_string();
+            for (page, (language, _)) in pages.iter().zip(EMBEDDED) {
+                assert!(page.contains(&format!("<html lang=\"{language}\" dir=\"ltr\">")), "{page}");
+                assert!(!page.contains("{") && !page.contains("The page can't be shown"), "{page}");
+                // Two failures are told by the same words.
+                assert!(seen.insert(page.clone()) || failure == "only_forms", "{page}");
+            }
+            for english in ["Your usage", "Alerts", "Started", "contact", "link", "Used", "until"] {
+                let text = pages[1].replace("href=\"#content\"", "").replace("id=\"content\"", "");
+                let words = [format!(">{english}"), format!(" {english} ")];
+                assert!(words.iter().all(|word| !text.contains(word)), "{english} in {text}");
+            }
+        }
+    }
+
+    /// The language of the link comes first, then that of the browser, then English.
+    #[test]
+    fn the_language_is_one_that_there_is() {
+        let (html, mut headers) = (html(), HeaderMap::new());
+        let of = |locale: &str, headers: &HeaderMap| html.language(Locale::parse(locale).ok().as_ref(), headers);
+        assert_eq!(
+            (of("vi-VN", &headers), of("fr", &headers), of("", &headers)),
+            ("vi".into(), "en".into(), "en".into())
+        );
+        headers.insert("accept-language", HeaderValue::from_static("fr, vi;q=0.5, en;q=0.3"));
+        assert_eq!(
+            (of("en-US", &headers), of("fr", &headers), of("", &headers)),
+            ("en".into(), "vi".into(), "vi".into())
+        );
+    }
 }

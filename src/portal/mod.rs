@@ -10,6 +10,7 @@ pub(crate) mod config;
 mod contacts;
 mod error;
 mod html;
+mod notice;
 mod router;
 mod sample;
 mod show;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -12,9 +12,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-use super::error::PortalFailure;
+use super::assets::PortalAsset;
+use super::notice::PortalFailure;
 use super::state::{PortalState, WithPortal};
-use super::{assets, contacts, show};
+use super::{contacts, show};
 use crate::api::server::Routes;
 
 /// Maximum size of a form.
@@ -23,7 +24,7 @@ const FORM_BYTES_MAX: usize = 16 * 1024;
 /// The routes with those of the portal.
 pub fn with_portal(routes: Routes, portal: Arc<PortalState>) -> Routes {
     let all = Router::new()
-        .route("/assets/{name}", get(assets::asset))
+        .route("/assets/{name}", get(asset))
         .route("/{token}", get(to_folder))
         .route("/{token}/", get(show::show))
         .route("/{token}/contacts", post(contacts::add))
@@ -44,6 +45,12 @@ pub fn with_portal(routes: Routes, portal: Arc<PortalState>) -> Routes {
 async fn to_folder(uri: Uri) -> Response {
     let token = uri.path().rsplit('/').next().unwrap_or_default();
     (StatusCode::SEE_OTHER, [(LOCATION, format!("./{token}/"))]).into_response()
+}
+
+/// `GET /portal/assets/{name}`
+async fn asset(State(portal): WithPortal, Path(name): Path<String>) -> Response {
+    let asset = portal.html.assets().find(|asset| asset.name == name);
+    asset.map_or_else(|| StatusCode::NOT_FOUND.into_response(), PortalAsset::to_response)
 }
 
 async fn with_headers(State(portal): State<Arc<PortalState>>, request: Request, next: Next) -> Response {

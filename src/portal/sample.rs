@@ -3,8 +3,7 @@
 use minijinja::{Value, context};
 use serde_json::json;
 
-use super::contacts::PortalNotice;
-use super::error::PortalFailure;
+use super::notice::{PortalFailure, PortalNotice};
 use crate::html::environment::shown;
 use crate::types::Channel;
 

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{Html, IntoResponse as _, Response};
 use minijinja::context;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::contacts::PortalNotice;
-use super::error::PortalFailure;
+use super::notice::{PortalFailure, PortalNotice};
 use super::state::{PortalState, WithPortal};
 use super::visitor::PortalVisitor;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::chart::Chart;
 use crate::html::environment::shown;
+use crate::html::fields::Fields;
 use crate::types::{Channel, MetricFormat, Window};
 use crate::views::history::MetricHistoryView;
 use crate::views::portal::PortalMetricView;
@@ -28,22 +28,11 @@ struct PortalChart {
     chart: Chart,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ShownQuery {
-    /// What the form did that led here.
-    told: String,
-}
-
 /// `GET /portal/{token}/`
-pub(super) async fn show(
-    State(portal): WithPortal,
-    visitor: PortalVisitor,
-    Query(ShownQuery { told }): Query<ShownQuery>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Response {
-    let told = PortalNotice::from_stored(&told).filter(|notice| notice.status() == StatusCode::OK);
+pub(super) async fn show(State(portal): WithPortal, visitor: PortalVisitor, headers: HeaderMap, uri: Uri) -> Response {
+    // What the form did that led here.
+    let query = Fields::parse(uri.query().unwrap_or_default().as_bytes());
+    let told = PortalNotice::from_stored(query.raw("told")).filter(|notice| notice.status() == StatusCode::OK);
     respond(&portal, &visitor, Shown { told, secret: None }, (&headers, &uri)).await
 }
 

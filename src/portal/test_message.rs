@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contacts::PortalNotice;
+use super::notice::PortalNotice;
 use super::state::PortalState;
 use crate::actions::test_message::{sample, start_cooldown};
 use crate::channels::Labels;

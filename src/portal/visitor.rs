@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::response::Response;
 
-use super::error::PortalFailure;
+use super::notice::PortalFailure;
 use super::state::PortalState;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::contacts::text_settings::read_locale;

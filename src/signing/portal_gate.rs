@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 
 use super::portal_token::{PortalClaims, PortalRight, UnverifiedToken};
-use super::stored_key;
+use super::stored_key::stored_key;
 use crate::redis_client::Partition;
 use crate::types::alert::digest_of;
 use crate::types::{Keys, Locale, Metric, Subject, UnixMs};
