@@ -5,6 +5,7 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use crate::ledger::batch::MetricPeriod;
+use crate::terminal::bar::bar;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
 use crate::types::{Metric, MetricFormat, Period, Subject, Window};
@@ -68,11 +69,12 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
             return Ok(());
         }
         let rows: Vec<Vec<String>> = ranked.subjects.iter().map(|subject| row(subject, &ranked.format)).collect();
-        output.rows(&mut Table::new(&HEADING).may_shrink(&["SUBJECT"]), &rows)
+        output.rows(&mut Table::new(&HEADING).may_shrink(&["SUBJECT"]).picture(BAR), &rows)
     })
 }
 
-const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT", "FORECAST"];
+const BAR: &str = "OF LIMIT";
+const HEADING: [&str; 7] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT", BAR, "FORECAST"];
 
 fn row(ranked: &RankedSubjectView, format: &MetricFormat) -> Vec<String> {
     let percent = ranked.used_percent.map(|percent| format!("{percent:.1}%"));
@@ -82,6 +84,7 @@ fn row(ranked: &RankedSubjectView, format: &MetricFormat) -> Vec<String> {
         format.amount(ranked.used),
         or_dash(ranked.limit.map(|limit| format.amount(limit))),
         or_dash(percent),
+        bar(ranked.used, ranked.limit, &ranked.thresholds),
         or_dash(ranked.forecast.as_ref().map(ForecastView::summary)),
     ]
 }

@@ -6,8 +6,9 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
+use crate::terminal::bar::bar;
 use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded, say};
-use crate::types::{Day, Metric, Subject, UnixMs, Window};
+use crate::types::{Day, Metric, Subject, Threshold, UnixMs, Window};
 use crate::views::UsageView;
 use crate::views::children::{self, ChildView, ChildrenRequest, ChildrenView};
 use crate::views::forecast::ForecastView;
@@ -61,9 +62,10 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
         let view = redis.explained(what, children::read(partition, &plans, request).await)?.with_context(no_period)?;
         return output::print(&format, &view, |output| print_children(&view, output));
     }
+    let thresholds = settings.thresholds.clone();
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
     let usage = redis.explained(what, usage::read(partition, &plans, request).await)?.with_context(no_period)?;
-    output::print(&format, &usage, |output| print(&usage, now, output))
+    output::print(&format, &usage, |output| print(&usage, &thresholds, now, output))
 }
 
 fn print_children(view: &ChildrenView, output: &mut Output) -> anyhow::Result<()> {
@@ -87,9 +89,10 @@ fn print_children(view: &ChildrenView, output: &mut Output) -> anyhow::Result<()
     output.rows(&mut Table::new(&["SUBJECT", "USED", "SHARE"]).may_shrink(&["SUBJECT"]), &rows)
 }
 
-const HEADING: [&str; 8] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "RESETS", "ALERTS"];
+const BAR: &str = "OF LIMIT";
+const HEADING: [&str; 9] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", BAR, "RESETS", "ALERTS"];
 
-fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<()> {
+fn print(usage: &UsageView, thresholds: &[Threshold], now: UnixMs, output: &mut Output) -> anyhow::Result<()> {
     let name = usage.name.as_ref().map(|name| ("name", name.to_string()));
     let subject = [("subject", usage.subject.to_string())].into_iter().chain(name);
     let pairs = subject.chain([("plan", usage.plan.clone()), ("timezone", usage.timezone.to_owned())]);
@@ -100,8 +103,8 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
     }
     output.line("")?;
     let windows = || usage.metrics.iter().flat_map(|metric| metric.windows.iter().map(move |window| (metric, window)));
-    let rows: Vec<Vec<String>> = windows().map(|(metric, window)| row(metric, window, now)).collect();
-    output.rows(&mut Table::new(&HEADING).may_shrink(&["METRIC"]), &rows)?;
+    let rows: Vec<Vec<String>> = windows().map(|(metric, window)| row(metric, window, thresholds, now)).collect();
+    output.rows(&mut Table::new(&HEADING).may_shrink(&["METRIC"]).picture(BAR), &rows)?;
     for (metric, window) in windows() {
         let told = |(forecast, limit): (&ForecastView, u64)| {
             forecast.sentence(&usage.subject, &metric.metric, &metric.format, limit)
@@ -119,7 +122,12 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
     Ok(())
 }
 
-fn row(MetricUsageView { metric, format, .. }: &MetricUsageView, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
+fn row(
+    MetricUsageView { metric, format, .. }: &MetricUsageView,
+    window: &WindowUsageView,
+    thresholds: &[Threshold],
+    now: UnixMs,
+) -> Vec<String> {
     let resets = window.resets_at.map(|end| match end.0 <= now {
         true => "over".to_owned(),
         false => format!("in {}", rounded(end.0.since(now))),
@@ -132,6 +140,7 @@ fn row(MetricUsageView { metric, format, .. }: &MetricUsageView, window: &Window
         or_dash(window.used.map(|used| format.amount(used))),
         or_dash(window.limit.map(|limit| format.amount(limit))),
         or_dash(window.used_percent.map(|percent| format!("{percent:.1}%"))),
+        window.used.map_or_else(String::new, |used| bar(used, window.limit, thresholds)),
         or_dash(resets),
         or_dash(Some(alerts.join(" ")).filter(|text| !text.is_empty())),
     ]

@@ -1,5 +1,6 @@
 //! Terminal output: tables, printable text, progress, errors with their hint and exit code.
 
+pub(crate) mod bar;
 pub mod hint;
 pub(crate) mod output;
 pub(crate) mod progress;

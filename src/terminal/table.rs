@@ -72,6 +72,15 @@ pub struct Table {
     may_shrink: &'static [&'static str],
     shrinks_first: Option<&'static str>,
     color: Option<ColumnColor>,
+    picture: Option<Picture>,
+}
+
+/// The column that is left out unless a terminal is wide enough for it.
+#[derive(Debug, Clone, Copy)]
+struct Picture {
+    column: &'static str,
+    /// Its place, once it is left out.
+    left_out: Option<usize>,
 }
 
 /// The colored column, and the function that chooses the color of its text.
@@ -90,6 +99,7 @@ impl Table {
             may_shrink: &[],
             shrinks_first: None,
             color: None,
+            picture: None,
         }
     }
 
@@ -114,13 +124,26 @@ impl Table {
         self
     }
 
+    /// A column that repeats the others as a picture. It is left out of a pipe, and if a line would be wider than the
+    /// terminal.
+    #[must_use]
+    pub const fn picture(mut self, column: &'static str) -> Self {
+        self.picture = Some(Picture { column, left_out: None });
+        self
+    }
+
     /// The rows as lines, with the heading before the first ones. `width` is that of the terminal.
     pub fn lines(&mut self, rows: &[Vec<String>], width: Option<usize>, styling: Styling) -> Vec<String> {
-        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+        let mut rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
         for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
+        }
+        self.judge_picture(width);
+        if let Some(column) = self.picture.and_then(|picture| picture.left_out) {
+            rows.iter_mut().for_each(|row| drop(row.remove(column)));
         }
         let widths = self.fitted(width);
         let mut lines = Vec::with_capacity(rows.len() + 1);
@@ -138,6 +161,19 @@ impl Table {
         };
         lines.extend(rows.iter().map(|row| aligned(row, &widths, styled)));
         lines
+    }
+
+    /// Leaves the picture out if there is no room for it. The first part of a list decides.
+    fn judge_picture(&mut self, width: Option<usize>) {
+        let Some(picture) = self.picture.as_mut().filter(|_| self.heading_due) else { return };
+        let whole = self.widths.iter().sum::<usize>() + GAP * self.widths.len().saturating_sub(1);
+        if width.is_none_or(|width| whole > width) {
+            picture.left_out = self.heading.iter().position(|column| column == picture.column);
+            if let Some(column) = picture.left_out {
+                self.heading.remove(column);
+                self.widths.remove(column);
+            }
+        }
     }
 
     /// The widths that make a line fit. First the column `first` shrinks, then the widest of the shrinkable ones. If
@@ -237,6 +273,20 @@ mod tests {
                 "2   a         pending  y",
             ]
         );
+    }
+
+    /// In a pipe a bar is noise for programs; on a narrow terminal the numbers are worth more.
+    #[test]
+    fn a_picture_is_shown_where_there_is_room() {
+        let lines = |width| {
+            let mut table = Table::new(&["ID", "BAR", "USED"]).picture("BAR");
+            let first = table.lines(&[row(&["a", "▕██▏", "5"])], width, Styling::Plain);
+            [first, table.lines(&[row(&["bcd", "▕█ ▏", "10"])], width, Styling::Plain)].concat()
+        };
+        assert_eq!(lines(Some(14)), ["ID  BAR   USED", "a   ▕██▏  5", "bcd  ▕█ ▏  10"]);
+        for narrow in [Some(13), None] {
+            assert_eq!(lines(narrow), ["ID  USED", "a   5", "bcd  10"]);
+        }
     }
 
     /// A list in parts has one heading.

@@ -181,11 +181,12 @@ impl Observer {
         for part in counts.chunks(SETTINGS_AT_ONCE) {
             settings.extend(plans_and_limits(first, &self.plans, &of, part).await?);
         }
-        let row = |((mut alerts, count), PlanAndLimit { plan, limit }): ((Vec<Alert>, SubjectCount), PlanAndLimit)| {
-            let limit = limit.filter(|limit| *limit > 0)?;
-            alerts.sort_by_key(|alert| (alert.threshold_units, alert.threshold));
-            Some(NearRow { count, of: of.clone(), plan, limit, alerts })
-        };
+        let row =
+            |((mut alerts, count), PlanAndLimit { plan, limit, .. }): ((Vec<Alert>, SubjectCount), PlanAndLimit)| {
+                let limit = limit.filter(|limit| *limit > 0)?;
+                alerts.sort_by_key(|alert| (alert.threshold_units, alert.threshold));
+                Some(NearRow { count, of: of.clone(), plan, limit, alerts })
+            };
         Ok(subjects.into_values().zip(counts).zip(settings).filter_map(row).collect())
     }
 }

@@ -129,6 +129,8 @@ pub struct SubjectSettings {
     pub added: Arc<AddedUnits>,
     /// The display name.
     pub name: Option<DisplayName>,
+    /// The thresholds of its limits.
+    pub thresholds: Vec<Threshold>,
     pub unreadable: Vec<FieldError>,
 }
 
@@ -157,7 +159,8 @@ impl SubjectSettings {
         let added = Arc::clone(profile.added());
         let name = fields.iter().find(|(field, _)| field == NAME.as_bytes());
         let name = name.and_then(|(_, name)| parse_name(name).ok());
-        Self { plan, zone: profile.zone(), billing: profile.billing(), limits, added, name, unreadable }
+        let (zone, billing, thresholds) = (profile.zone(), profile.billing(), profile.thresholds().to_vec());
+        Self { plan, zone, billing, limits, added, name, thresholds, unreadable }
     }
 }
 

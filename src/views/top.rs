@@ -16,12 +16,14 @@ use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::cache::{added_from, ask_added};
-use crate::subjects::record::{PLAN, limit_field};
+use crate::subjects::record::{PLAN, THRESHOLDS, limit_field};
 use crate::subjects::{Plans, StoredLevel, StoredLevels};
 use crate::types::alert::percent_of_limit;
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{BillingDay, LimitUnits, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs, Window};
+use crate::types::{
+    BillingDay, LimitUnits, Metric, MetricFormat, Period, PeriodSpan, Subject, Threshold, UnixMs, Window,
+};
 use crate::zones::Zone;
 
 /// Maximum number of subjects in a ranking.
@@ -59,6 +61,9 @@ pub struct RankedSubjectView {
     /// Whether and when the limit will be reached; absent without a limit, and for a period that is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forecast: Option<ForecastView>,
+    /// The thresholds of the limit, for bars.
+    #[serde(skip)]
+    pub thresholds: Vec<Threshold>,
 }
 
 text_enum! {
@@ -133,8 +138,8 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
         subjects.extend(part.iter().zip(plans_and_limits).map(|(count, of_subject)| {
             let SubjectCount { subject, used } = count.clone();
             let used_percent = of_subject.limit.and_then(|limit| percent_of_limit(used, limit));
-            let (plan, limit) = (of_subject.plan, of_subject.limit);
-            RankedSubjectView { subject, plan, used, limit, used_percent, forecast: None }
+            let PlanAndLimit { plan, limit, thresholds } = of_subject;
+            RankedSubjectView { subject, plan, used, limit, used_percent, forecast: None, thresholds }
         }));
     }
     add_forecasts(partitions, plans, of, read_at.0, &mut subjects).await?;
@@ -147,6 +152,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
 pub(super) struct PlanAndLimit {
     pub(super) plan: String,
     pub(super) limit: Option<u64>,
+    pub(super) thresholds: Vec<Threshold>,
 }
 
 pub(super) async fn plans_and_limits(
@@ -155,7 +161,7 @@ pub(super) async fn plans_and_limits(
     of: &MetricPeriod,
     counts: &[SubjectCount],
 ) -> RedisResult<Vec<PlanAndLimit>> {
-    let names = [PLAN.to_owned(), limit_field(&of.metric)];
+    let names = [PLAN.to_owned(), THRESHOLDS.to_owned(), limit_field(&of.metric)];
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for count in counts {
@@ -174,7 +180,8 @@ pub(super) async fn plans_and_limits(
         let stored = StoredLevels::of_subject(StoredLevel { subject: count.subject.clone(), fields, added });
         let settings = SubjectSettings::read(&stored, plans);
         let limit = settings.limit_of(&of.metric, of.period);
-        Ok(PlanAndLimit { plan: settings.plan, limit: limit.map(LimitUnits::get) })
+        let SubjectSettings { plan, thresholds, .. } = settings;
+        Ok(PlanAndLimit { plan, limit: limit.map(LimitUnits::get), thresholds })
     };
     counts.iter().map(of_subject).collect()
 }
