@@ -109,7 +109,8 @@ pub async fn set_mute(
     edit(partition, subject, selector, set).await
 }
 
-/// Mutes a contact for the customer, with the reason [`REASON_OF_PORTAL`], or ends such a mute. A mute that others began stays. Repeatable.
+/// Mutes a contact for the customer, with the reason [`REASON_OF_PORTAL`], or ends such a mute. A mute that others
+/// began stays. Repeatable.
 ///
 /// # Errors
 ///

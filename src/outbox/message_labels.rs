@@ -1,12 +1,11 @@
 //! The names and the links of a message.
 
-use super::notifier::AttemptRequest;
-use super::settle::Settlement;
+use redis::RedisResult;
+
 use crate::channels::Labels;
-use crate::redis_client::backoff::BackoffPolicy;
 use crate::signing::PortalUrls;
 use crate::subjects::Plans;
-use crate::types::UnixMs;
+use crate::types::{DisplayName, Notification, UnixMs};
 
 /// What labels are made of.
 #[derive(Debug)]
@@ -17,21 +16,23 @@ pub(super) struct MessageLabels {
 }
 
 impl MessageLabels {
-    /// The labels, or what to record instead of an attempt: a message without its link, and with it when it is
-    /// repeated, would be two messages under one id. The link is the same for everything of one subject in a message.
+    /// The labels of a notification in a message. The link to the portal is the same for everything of one subject in
+    /// a message, and in each attempt to send it.
+    ///
+    /// # Errors
+    ///
+    /// The link could not be made. The message must wait: without its link, and with it when it is repeated, it would
+    /// be two messages under one id.
     pub(super) async fn of(
         &self,
-        request: &AttemptRequest<'_>,
+        notification: &Notification,
+        subject_name: Option<&DisplayName>,
         (message_id, happened_at): (&str, UnixMs),
-    ) -> Result<Labels, Settlement> {
-        let Some(quota) = request.notification.quota() else { return Ok(Labels::default()) };
-        let mut labels = Labels::new(&self.plans, quota, request.subject_name.cloned());
+    ) -> RedisResult<Labels> {
+        let Some(quota) = notification.quota() else { return Ok(Labels::default()) };
+        let mut labels = Labels::new(&self.plans, quota, subject_name.cloned());
         if let (None, Some(portal)) = (&labels.usage_url, &self.portal) {
-            let url = portal.url_in_messages(message_id, quota.subject(), happened_at).await;
-            labels.usage_url = url.map_err(|error| {
-                tracing::debug!(delivery = %request.delivery, %error, "the link to the portal could not be made");
-                Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
-            })?;
+            labels.usage_url = portal.url_in_messages(message_id, quota.subject(), happened_at).await?;
         }
         Ok(labels)
     }

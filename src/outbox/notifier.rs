@@ -200,6 +200,14 @@ impl ChannelNotifier {
         self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await
     }
 
+    /// The names and the links of a message, or what to record instead of an attempt.
+    async fn labels_of(&self, request: &AttemptRequest<'_>, message: (&str, UnixMs)) -> Result<Labels, Settlement> {
+        self.labels.of(request.notification, request.subject_name, message).await.map_err(|error| {
+            tracing::debug!(delivery = %request.delivery, %error, "the link to the portal could not be made");
+            Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
+        })
+    }
+
     /// What to record after an attempt.
     fn settlement(&self, request: &AttemptRequest<'_>, outcome: Outcome) -> Settlement {
         let AttemptRequest { attempt_since_replay: attempt, first_attempt, paused, now, .. } = *request;
@@ -267,7 +275,7 @@ impl Notifier for ChannelNotifier {
         };
         let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
         let message = (request.notification.id(), request.notification.happened_at());
-        let labels = match self.labels.of(&request, message).await {
+        let labels = match self.labels_of(&request, message).await {
             Ok(labels) => labels,
             Err(unsent) => return unsent,
         };
@@ -310,7 +318,7 @@ impl Notifier for ChannelNotifier {
         for request in &sent {
             let quota = request.notification.quota();
             let content = quota.map(|quota| content_of(quota, request.contact));
-            let labels = match self.labels.of(request, message).await {
+            let labels = match self.labels_of(request, message).await {
                 Ok(labels) => labels,
                 Err(unsent) => return vec![unsent; requests.len()],
             };

@@ -1,5 +1,5 @@
-//! Forms about the subject's own contacts: add, confirm, test, mute, choose thresholds, remove. Requests for consent and
-//! test messages are bounded as those of the API and the command line are.
+//! Forms about the subject's own contacts: add, confirm, test, mute, choose thresholds, remove. Requests for consent
+//! and test messages are bounded as those of the API and the command line are.
 
 use std::sync::Arc;
 use std::time::Duration;

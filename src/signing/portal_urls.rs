@@ -34,7 +34,8 @@ impl PortalUrls {
         Ok(format!("{}/portal/{token}/", self.public_url.as_str().trim_end_matches('/')))
     }
 
-    /// The URL in a message, with which people only look. It is the same when the message is repeated. `None` if messages have none, or if it is too long for a chat.
+    /// The URL in a message, with which people only look. It is the same when the message is repeated. `None` if
+    /// messages have none, or if it is too long for a chat.
     ///
     /// # Errors
     ///

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use redis::RedisResult;
 use serde::Serialize;
+use url::Url;
 
 use super::alert_outcomes::{AlertDeliveriesView, AlertDeliveryView, AlertOutcomes};
 use super::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
 use super::usage::{self, MetricUsageView, UsageRequest, UsageView, WindowUsageView};
 use super::{AlertFilter, Observer, SubjectSettings, alerts, kept_periods};
 use crate::contacts::array::{CONTACTS, StoredContact};
-use crate::contacts::{ContactArray, ContactOrigin, masked_address};
+use crate::contacts::{Contact, ContactArray, ContactOrigin, masked_address};
 use crate::signing::PortalAccess;
 use crate::subjects::StoredLevels;
 use crate::types::mute::REASON_OF_PORTAL;
@@ -153,7 +154,7 @@ impl Observer {
         raised.truncate(ALERTS_MAX);
         let AlertOutcomes { deliveries, .. } = self.outcomes(&raised.iter().collect::<Vec<_>>()).await?;
         let own: BTreeMap<&ContactId, String> =
-            contacts.iter().map(|stored| (&stored.contact.id, masked_address(&stored.contact))).collect();
+            contacts.iter().map(|stored| (&stored.contact.id, shown_address(&stored.contact))).collect();
         let delivery = |AlertDeliveryView { contact_id, state, .. }: AlertDeliveryView| {
             Some(PortalDeliveryView { address: own.get(&contact_id)?.clone(), state })
         };
@@ -189,7 +190,7 @@ impl PortalContactView {
         Self {
             id: contact.id.clone(),
             channel: contact.channel(),
-            address: masked_address(contact),
+            address: shown_address(contact),
             state,
             muted_until: mute.and_then(|mute| mute.until).map(Rfc3339),
             muted_here: mute.is_some_and(|mute| mute.reason.as_deref() == Some(REASON_OF_PORTAL)),
@@ -197,6 +198,12 @@ impl PortalContactView {
             added_by_subject: *origin == ContactOrigin::Subject,
         }
     }
+}
+
+/// An address without what may be secret: of a URL, only its origin.
+fn shown_address(contact: &Contact) -> String {
+    let origin = Url::parse(contact.address()).ok().filter(Url::has_host).map(|url| url.origin().ascii_serialization());
+    origin.map_or_else(|| masked_address(contact), |origin| format!("{origin}/…"))
 }
 
 /// The units at the end of a period at the pace since its start. `None` at its very start, and for a total.

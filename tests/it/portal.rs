@@ -87,7 +87,7 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
     for (name, locale) in HOSTILE.into_iter().chain(["alice"]).zip(["en", "vi"].into_iter().cycle()) {
         let contacts = json!([{"id": "<b>id", "channel": "email", "address": "own@b.test"},
             {"channel": "email", "address": "new@b.test", "verified": false},
-            {"channel": "webhook", "url": "https://x.test/secret-path", "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"}]);
+            {"channel": "webhook", "url": "http://127.0.0.1:9/secret-path", "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"}]);
         set_contacts(&api, name, &contacts).await;
         api.use_units(name, 90).await;
         let mut body = may_all();
@@ -234,7 +234,7 @@ async fn nothing_of_others_and_nothing_of_the_operator_is_shown() {
         {"channel": "email", "address": "gone@x.test", "disabled": disabled}]);
     set_contacts(&api, "acme/x", &own).await;
     set_contacts(&api, "bob", &json!([{"channel": "email", "address": "own@bob.test"}])).await;
-    for (name, units) in [("bob", 97), ("acme/y", 1), ("acme/x", 85), ("free", 83)] {
+    for (name, units) in [("bob", 97), ("acme/y", 1), ("free", 83), ("acme/x", 85)] {
         api.use_units(name, units).await;
     }
     // Alerts of bob, acme, acme/x and free; copies of each for the operator.
@@ -284,7 +284,7 @@ async fn a_link_may_be_limited_to_metrics_and_leads_back() {
     .await;
     let body = json!({"metrics": ["tokens"], "return_url": "https://app.example.com/a?b=c"});
     let page = visitor.get(&link_to(&api, "alice", &body).await).await;
-    assert!(page.text.contains("77 trên 80") && !page.text.contains("81"), "{}", page.text);
+    assert!(page.text.contains("77 trên 80") && !page.text.contains("requests"), "{}", page.text);
     let back = found(&page.text, "<a href=\"([^\"]*)\" target=\"_top\"");
     assert_eq!(decoded(back[0]), "https://app.example.com/a?b=c", "{}", page.text);
     let both = visitor.get(&link_to(&api, "alice", &json!({"locale": "en"})).await).await;

@@ -86,7 +86,7 @@ async fn a_colleague_is_added_confirms_and_can_be_removed() {
     for (body, said) in [
         ("channel=email&address=", "This is not an address"),
         ("channel=email&address=no", "This is not an address"),
-        ("channel=email&address=a%40localhost", "This is not an address"),
+        ("channel=email&address=%C3%A9%40b.test", "This is not an address"),
         ("channel=webhook&address=file%3A%2F%2F%2Fetc", "This is not an address"),
         ("channel=email&address=a%40b.test&thresholds=many", "Thresholds are percentages"),
         ("channel=fax&address=1", "Something in the form is wrong."),

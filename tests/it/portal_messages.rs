@@ -67,6 +67,7 @@ async fn a_plan_with_a_page_of_its_own_and_a_lifetime_of_zero_have_no_links_to_t
     api.use_units("alice", 85).await;
     let mail = next_mail(&mut api).await;
     assert_eq!(link_in(&mail.parts[0].content).as_deref(), Some("https://example.com/usage/alice"));
+    api.ended("delivered", 1).await;
     let mut api = api.restart_after_kill(|setup| setup.env("QUOTABELL__PORTAL__LINK_LIFETIME", "0s")).await;
     api.use_units("alice", 15).await;
     let mail = next_mail(&mut api).await;
