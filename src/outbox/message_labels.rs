@@ -3,6 +3,7 @@
 use redis::RedisResult;
 
 use crate::channels::Labels;
+use crate::contacts::Contact;
 use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::types::{DisplayName, Notification, UnixMs};
@@ -16,8 +17,8 @@ pub(super) struct MessageLabels {
 }
 
 impl MessageLabels {
-    /// The labels of a notification in a message. The link to the portal is the same for everything of one subject in
-    /// a message, and in each attempt to send it.
+    /// The labels of a notification in a message to a contact. Only messages that people read have a link to the portal.
+    /// It is the same for everything of one subject in a message, and in each attempt to send it.
     ///
     /// # Errors
     ///
@@ -27,11 +28,13 @@ impl MessageLabels {
         &self,
         notification: &Notification,
         subject_name: Option<&DisplayName>,
+        contact: &Contact,
         (message_id, happened_at): (&str, UnixMs),
     ) -> RedisResult<Labels> {
         let Some(quota) = notification.quota() else { return Ok(Labels::default()) };
         let mut labels = Labels::new(&self.plans, quota, subject_name.cloned());
-        if let (None, Some(portal)) = (&labels.usage_url, &self.portal) {
+        let portal = self.portal.as_ref().filter(|_| contact.is_for_people());
+        if let (None, Some(portal)) = (&labels.usage_url, portal) {
             labels.usage_url = portal.url_in_messages(message_id, quota.subject(), happened_at).await?;
         }
         Ok(labels)

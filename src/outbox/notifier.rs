@@ -202,7 +202,7 @@ impl ChannelNotifier {
 
     /// The names and the links of a message, or what to record instead of an attempt.
     async fn labels_of(&self, request: &AttemptRequest<'_>, message: (&str, UnixMs)) -> Result<Labels, Settlement> {
-        self.labels.of(request.notification, request.subject_name, message).await.map_err(|error| {
+        self.labels.of(request.notification, request.subject_name, request.contact, message).await.map_err(|error| {
             tracing::debug!(delivery = %request.delivery, %error, "the link to the portal could not be made");
             Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
         })
