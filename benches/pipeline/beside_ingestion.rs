@@ -147,14 +147,17 @@ fn large_bodies() -> anyhow::Result<()> {
     for sender in senders {
         accepted += usize::from(sender.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??);
     }
+    let peak = daemon.peak_bytes()?;
     println!(
         "\nMemory: {BODIES} bodies of {} at once, {accepted} accepted and {} answered 503: the daemon's peak (VmHWM) \
          goes from {} to {}.",
         mebibytes(body.len() as f64),
         BODIES - accepted,
         mebibytes(before),
-        mebibytes(daemon.peak_bytes()?)
+        mebibytes(peak)
     );
+    // Received, decompressed and decoded bodies share 64 MiB; the rest are buffers of sockets and of the allocator.
+    anyhow::ensure!(peak - before < 5.0 * 64.0 * 1024.0 * 1024.0, "the memory of bodies is not bounded");
     Ok(())
 }
 

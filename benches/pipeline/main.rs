@@ -5,7 +5,7 @@
 //! ways; [`shapes`] varies the load; [`latency`] measures an alert from XADD to the webhook, and [`outbox_latency`] to
 //! the outbox; [`deliveries`] measures sending; [`backlog`] has ten million events; [`partitions`] uses one server and
 //! a cluster; [`ingestion`] sends events over HTTP, and [`beside_ingestion`] checks meanwhile; [`memory`] has a million
-//! subjects. It checks the counts and alerts of every drain; a wrong one ends the run with exit code 1.
+//! subjects; [`pages`] opens those of the console. It checks the counts and alerts of every drain; a wrong one ends the run with exit code 1.
 
 mod backlog;
 mod bench_server;
@@ -26,6 +26,7 @@ mod load;
 mod machine;
 mod memory;
 mod outbox_latency;
+mod pages;
 mod partitions;
 mod receiver;
 #[path = "../../tests/support/receivers/mod.rs"]
@@ -92,6 +93,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked.wants("memory") {
         memory::run(size)?;
+    }
+    if asked.wants("pages") {
+        pages::run(size)?;
     }
     Ok(())
 }

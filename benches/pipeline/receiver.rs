@@ -13,7 +13,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Marks the bench's binary as a receiver; the protocol follows as JSON.
 pub const FLAG: &str = "--receiver";
-/// The response to every webhook.
+/// Webhooks to this path are refused for good.
+pub const REFUSING_PATH: &str = "/refusing";
+/// The response to them.
+const UNPROCESSABLE: &[u8] = b"HTTP/1.1 422 Unprocessable\r\nContent-Length: 0\r\n\r\n";
+/// The response to every other webhook.
 const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 
 /// The protocol of a receiver.
@@ -111,9 +115,10 @@ async fn answer_all(mut stream: TcpStream) -> anyhow::Result<()> {
     let mut held = Vec::new();
     loop {
         while let Some(length) = request_length(&held)? {
+            let is_refused = held[..length].starts_with(format!("POST {REFUSING_PATH} ").as_bytes());
             held.drain(..length);
             RECEIVED.fetch_add(1, Ordering::Relaxed);
-            stream.write_all(NO_CONTENT).await?;
+            stream.write_all(if is_refused { UNPROCESSABLE } else { NO_CONTENT }).await?;
         }
         if stream.read_buf(&mut held).await? == 0 {
             return Ok(());

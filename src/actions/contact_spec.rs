@@ -192,5 +192,6 @@ pub fn only(specs: Vec<ContactSpec>) -> Result<ContactSpec, String> {
 
 /// Headers as a cell has them. The error shows no value.
 fn headers_of(text: &str) -> Result<ExtraHeaders, &'static str> {
-    serde_json::from_str(text).map_err(|_| r#"must be a JSON object of strings, as {"Authorization": "Bearer ..."}"#)
+    serde_json::from_str(text)
+        .map_err(|_| r#"must be a JSON object of strings, such as {"Authorization": "Bearer ..."}"#)
 }

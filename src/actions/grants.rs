@@ -23,8 +23,8 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{GrantId, Metric, PeriodSpan, Subject, Units, UnixMs, Window};
 use crate::views::GrantView;
 
-/// A notice follows no earlier than this after the grant was added: a commit or a look at the idle stream tells the
-/// worker of it before, so that it need not start over.
+/// The shortest time from adding a grant to its notice. By then the worker has heard of the grant, and need not start
+/// over.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 /// How often a change is computed again. A busy subject is counted every few milliseconds.
 const TRIES: u32 = 100;

@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 use super::action_log::ChangingRequest;
 use super::body::BODY_BYTES_MAX;
 use super::ingestion::handler::count_refused;
+use super::ingestion::received_body::discard;
 use super::problem::Problem;
 use super::routes::{Access, ROUTES, Route};
 use super::scope::Scope;
@@ -78,18 +79,19 @@ async fn authorize(State(guard): State<Authorization>, mut request: Request, nex
     let caller = match check {
         TokenCheck::Valid(caller) => caller,
         TokenCheck::Missing => {
-            return Problem::unauthorized("send the token as `Authorization: Bearer TOKEN`", CHALLENGE).into_response();
+            let problem = Problem::unauthorized("send the token as `Authorization: Bearer TOKEN`", CHALLENGE);
+            return refused(problem, scope, request).await;
         }
         TokenCheck::Invalid => {
-            return Problem::unauthorized("the token is none of those that are configured", CHALLENGE_INVALID)
-                .into_response();
+            let detail = "the token is none of those that are configured";
+            return refused(Problem::unauthorized(detail, CHALLENGE_INVALID), scope, request).await;
         }
     };
     let is_allowed = caller.scopes.contains(scope);
     let answer = if is_allowed { ALLOWED } else { FORBIDDEN };
     counter!(meters::API_REQUESTS, "caller" => caller.name.clone(), "answer" => answer).increment(1);
     if !is_allowed {
-        return Problem::lacks_scope(&caller.name, scope).into_response();
+        return refused(Problem::lacks_scope(&caller.name, scope), scope, request).await;
     }
     // Everything that the route logs bears the caller's name.
     let span = tracing::info_span!("api", caller = caller.name);
@@ -110,6 +112,15 @@ async fn authorize(State(guard): State<Authorization>, mut request: Request, nex
         Ok(answer) => answer,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
+}
+
+/// The answer to a caller without the right. A producer that sends a large body reads it only after the body.
+async fn refused(problem: Problem, scope: Scope, request: Request) -> Response {
+    if scope == Scope::EventsWrite {
+        let (parts, body) = request.into_parts();
+        discard(&parts.headers, body).await;
+    }
+    problem.into_response()
 }
 
 async fn connection_limit_reached() -> Problem {

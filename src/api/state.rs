@@ -83,7 +83,7 @@ pub struct ReloadedPlans {
     /// Tells limits and thresholds from others, as `/metrics` and the checkpoint show it.
     #[schemars(regex(pattern = "^[0-9a-f]{16}$"))]
     pub fingerprint: String,
-    /// Whether limits or thresholds are others than before.
+    /// Whether limits or thresholds have changed.
     pub changed: bool,
 }
 

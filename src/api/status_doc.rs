@@ -115,7 +115,7 @@ pub(super) const BODY_TIMEOUT: StatusDoc =
     problem(408, "The body did not arrive within 10 seconds.").named("BodyTimeout");
 pub(super) const BODY_TOO_LARGE: StatusDoc = problem(413, "The body has more than 16 KiB.").named("BodyTooLarge");
 pub(super) const OUTDATED: StatusDoc =
-    problem(412, "It is no longer as `If-Match` says: nothing is changed. Get it again.").named("Outdated");
+    problem(412, "It has changed since `If-Match`: nothing was written. Get it again.").named("Outdated");
 pub(super) const NOT_JSON: StatusDoc = problem(415, "The `Content-Type` is not `application/json`.").named("NotJson");
 pub(super) const EVENTS_BODY_TOO_LARGE: StatusDoc =
     problem(413, "The body has more than 10 MiB, also decompressed, or more than 10,000 events.");

@@ -185,7 +185,9 @@ impl PlanReloader {
                 "the contents of files that settings name have changed: they take effect at the next start"
             );
         }
+        let warnings: Vec<String> = tokens.warnings().collect();
         if self.tokens.replace(tokens) {
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             tracing::info!("the tokens of the API have changed and are in effect");
         }
         if self.rules.replace(&config.events) {

@@ -24,7 +24,7 @@ pub(super) const OTHER_NAME: &str = "TLS: certificate is for another name";
 /// The other side does not speak TLS.
 pub(super) const NO_TLS: &str = "TLS: the other side does not speak TLS";
 /// A violation of the TLS protocol: a wrong handshake, or endless empty records.
-const MISBEHAVED: &str = "TLS: the other side breaks its rules";
+const MISBEHAVED: &str = "TLS: the other side violates the protocol";
 /// The other side does not speak HTTP.
 pub(super) const NO_HTTP: &str = "the answer is not HTTP";
 /// The name does not exist, or the name servers do not answer.

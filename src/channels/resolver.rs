@@ -51,7 +51,7 @@ pub enum ResolveError {
     /// No name server answered, or none knew.
     #[error("DNS: no answer")]
     NoAnswer,
-    /// The system gave no socket to ask with, or could not open a file with names.
+    /// The system could not open a socket for the query, or a file of host names.
     #[error("DNS: too many open files")]
     NoDescriptors,
 }

@@ -100,8 +100,8 @@ Examples:
 
 const RETRY_HELP: &str = "A filter selects pending deliveries; with --state dead it selects dead ones, which are \
     replayed. If the circuit of a destination is \
-    open, one attempt is made there now, with several partitions one in each of them that holds such deliveries: the others leave when \
-    it succeeds, and if it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
+    open, one attempt is made there now, in each partition that has such deliveries. If it succeeds, the others \
+    follow. If it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
 
 Examples:
   quotabell deliveries retry 6f1ed002

@@ -19,7 +19,7 @@ use crate::views::changed_separator;
     after_help = "Stop the daemons at the source first; producers may go on, to either side. Counters, flags with their time to live, \
     records, deliveries with their due times, since when contacts fail, subjects, and events that nobody has counted are copied and \
     compared in both directions. Left out: what the limiters of the check API have let through, caps and cooldowns; bounds and circuits of destinations \
-    are found out anew. The target must be empty. A run that was interrupted is \
+    are measured again. The target must be empty. A run that was interrupted is \
     run again, or undone with --undo. Then point producers and daemons to the target, and run it once more: events that reached the source meanwhile are \
     copied. No daemon starts at the source any more, nor at a target that is half copied.
 

@@ -15,7 +15,7 @@ use crate::types::{
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Renders what the settings in effect name: the embedded templates, or those of email.templates. Sends nothing.
+    after_help = "Uses the templates that the settings name: the embedded ones, or those in email.templates. Sends nothing.
 
 Examples:
   quotabell preview text

@@ -22,7 +22,7 @@ use crate::views::SubjectSettings;
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("to").required(true).arg("subject").args(AddressArgs::names()),
-    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10 s; caps neither hold it back nor count it.
+    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets at most one test message every 10 s. Caps do not apply.
 A secret that is not named is made for this message, and printed.
 
 Examples:

@@ -314,7 +314,7 @@ mod tests {
         let cut = Counted { is_cut: true, ..Counted::default() };
         assert_eq!(told(outcome, cut), format!("{skipped} 1 delivery changed meanwhile and stay."));
         assert_eq!(told(RunOutcome { done: 1, ..RunOutcome::default() }, exact(1, 0)), "1 delivery replayed.");
-        // It was told before that one is in another state.
+        // The preview had named the one in another state.
         let of_two = Counted { others: 1, ..exact(1, 0) };
         assert_eq!(told(RunOutcome { done: 1, others: 1, ..RunOutcome::default() }, of_two), "1 delivery replayed.");
         let cut = RunOutcome { done: 100, is_cut: true, ..RunOutcome::default() };

@@ -58,7 +58,7 @@ async fn erase_subject(console: Arc<ConsoleState>, SentForm { fields, .. }: Sent
             let detail = problem.detail();
             (format!("A part may be removed, then it failed: {detail}. Erase it again for the rest."), 1)
         }
-        Err(_) => ("To remove it takes longer, and goes on.".to_owned(), 1),
+        Err(_) => ("The removal is still running.".to_owned(), 1),
     };
     // The log must not name a subject that is erased.
     Ok(Done { message, action: "eraseSubject".to_owned(), count, ..Done::default() })

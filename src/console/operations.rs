@@ -45,7 +45,7 @@ async fn reload_plans(console: Arc<ConsoleState>, SentForm { fields, .. }: SentF
     let mode = if fields.raw("force").is_empty() { ReloadMode::Guarded } else { ReloadMode::Forced };
     let reloaded = (console.reload_plans)(mode).await;
     let reloaded = reloaded.map_err(|ReloadError(reason)| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
-    let differs = if reloaded.changed { "are others than before" } else { "are as before" };
+    let differs = if reloaded.changed { "have changed" } else { "are as before" };
     let fingerprint = reloaded.fingerprint;
     let message =
         format!("This daemon has read its configuration again. Limits and thresholds {differs} ({fingerprint}).");

@@ -101,8 +101,8 @@ impl EventWorker {
         let config = &self.parts.config;
         let remembered = RememberedWindows::of(config.event_ids_window);
         let mut event_ids = CountedEventIds::new(config.event_ids_max).remembering(remembered);
-        let arrival = arrival_of(newest_ids, now);
-        let complete = event_ids.read(&self.parts.client, &self.parts.keys, arrival, checkpoint).await;
+        let windows = remembered.around(arrival_of(newest_ids, now), newest_ids);
+        let complete = event_ids.read(&self.parts.client, &self.parts.keys, windows, checkpoint).await;
         if !complete.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
             return Err(SessionError::Again("another worker committed while the ids of events were read"));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::profile::UsageProfile;
 use crate::types::{Day, DaySpan, UnixMs};
 
-/// The days before a silence that are looked at.
+/// Number of days before a silence that decide whether usage was regular.
 pub const DAYS_BEFORE: u64 = 14;
 /// On so many of them something must have been used.
 const USED_DAYS_MIN: usize = 12;

@@ -1,8 +1,8 @@
 //! Ids of counted events: those of `stream.event_ids_window` of arrival time and some more, in memory and in Redis.
 //!
 //! A commit appends the ids of its events to a list in Redis as one value, 16 bytes per id. Each window of ten minutes
-//! has a list. A new reader loads those that are still remembered as of the checkpoint, and the next one, in which
-//! there are some if the clock was set back. From then on it knows all counted ids, because nobody else commits.
+//! has a list. A new reader loads those that are still remembered as of the checkpoint, and newer ones, in which there
+//! are some if the clock was set back. From then on it knows all counted ids, because nobody else commits.
 //!
 //! Their number is bounded: if more ids arrive, the oldest are forgotten early, and their number is reported.
 
@@ -19,6 +19,8 @@ use crate::types::{Keys, Metric, StreamId, Subject, UnixMs};
 
 /// Length of a window of arrival time.
 const WINDOW_MS: i64 = 600_000;
+/// A clock may be set back by a day without an effect on the ids of events.
+const SET_BACK_WINDOWS: u64 = 144;
 /// Number of sets over which the ids of many windows are spread in memory. A lookup asks each of them; with fewer, ids
 /// would stay for longer than they must.
 const GENERATIONS: u64 = 4;
@@ -101,11 +103,12 @@ impl RememberedWindows {
     }
 
     /// The windows whose stored ids a new reader knows: that of an arrival, those before it that are still remembered,
-    /// and the next one. If the server's clock was set back, the newest ids were counted in a window that has not begun
-    /// again.
-    pub fn around(self, arrival: UnixMs) -> RangeInclusive<u64> {
+    /// and those up to the newest counted entry, at most [`SET_BACK_WINDOWS`]. If the server's clock was set back, the
+    /// newest ids were counted in windows that have not begun again.
+    pub fn around(self, arrival: UnixMs, newest: StreamId) -> RangeInclusive<u64> {
         let window = window_of(arrival);
-        window.saturating_sub(self.0)..=window + 1
+        let newest = window_of(UnixMs(i64::try_from(newest.ms).unwrap_or(i64::MAX)));
+        window.saturating_sub(self.0)..=newest.clamp(window + 1, window + SET_BACK_WINDOWS)
     }
 
     /// The oldest window that is needed when this one is the newest.
@@ -137,16 +140,16 @@ impl CountedEventIds {
         Self { remembered, ..self }
     }
 
-    /// Reads the ids that were stored [around](RememberedWindows::around) an arrival. Returns whether nobody
-    /// committed meanwhile; if somebody did, the set may contain ids of events that are not counted after all.
+    /// Reads the ids of these windows. Returns whether nobody committed meanwhile; if somebody did, the set may contain
+    /// ids of events that are not counted after all.
     pub async fn read(
         &mut self,
         client: &RedisClient,
         keys: &Keys,
-        arrival: UnixMs,
+        windows: RangeInclusive<u64>,
         checkpoint: StreamId,
     ) -> RedisResult<bool> {
-        for window in self.remembered.around(arrival) {
+        for window in windows {
             let (mut from, mut count) = (0, SLICE_FIRST);
             loop {
                 let mut pipeline = redis::pipe();
@@ -156,8 +159,8 @@ impl CountedEventIds {
                 if StreamId::from_stored(stored.as_deref()) != checkpoint {
                     return Ok(false);
                 }
-                // Nothing is forgotten for a window that has not begun.
-                if window <= window_of(arrival) || !values.is_empty() {
+                // Nothing is forgotten for a window without ids.
+                if !values.is_empty() {
                     self.insert_stored(window, &values);
                 }
                 if values.len() < count {
@@ -293,7 +296,10 @@ mod tests {
         assert!((145..=145 + 36).contains(&known), "{known}");
         assert!(!counted.contains(3_000, id("1599")));
         assert_eq!(counted.take_forgotten(), 0);
-        assert_eq!(day.around(UnixMs(200 * WINDOW_MS)), 56..=201);
+        let at = |window: u64| StreamId { ms: window * WINDOW_MS.unsigned_abs(), seq: 0 };
+        for (newest, last) in [(0, 201), (200, 201), (260, 260), (1_000_000, 200 + SET_BACK_WINDOWS)] {
+            assert_eq!(day.around(UnixMs(200 * WINDOW_MS), at(newest)), 56..=last, "{newest}");
+        }
     }
 
     /// If the server's clock is set back, known ids must stay known.

@@ -172,7 +172,7 @@ fn warn(subject: &Subject, unreadable: &[FieldError]) {
         counter!(meters::SUBJECTS_UNREADABLE).increment(1);
         tracing::warn!(
             %subject, field = bad.field, why = bad.why,
-            "a subject's setting can't be read: checks use the last good value; without one check.on_error decides"
+            "a subject's setting can't be read: checks use the last good value; if there is none, check.on_error decides"
         );
     }
 }

@@ -23,7 +23,7 @@ display_as_inner!(Metric);
 pub struct MetricError;
 
 impl Metric {
-    /// Checks the rule of the event table and copies the metric.
+    /// Checks the rule for metrics (docs/sending.md) and copies the metric.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetricError> {
         check(bytes).map(|text| Self(text.into()))
     }

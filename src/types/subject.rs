@@ -44,7 +44,7 @@ pub enum SubjectError {
 }
 
 impl Subject {
-    /// Checks the rule of the event table and copies the subject.
+    /// Checks the rule for subjects (docs/sending.md) and copies the subject.
     pub fn parse(bytes: &[u8]) -> Result<Self, SubjectError> {
         check(bytes).map(|text| Self(SmolStr::new(text)))
     }

@@ -178,7 +178,12 @@ async fn the_trace_of_an_event_is_kept_in_every_form() {
         ("ce-traceparent", trace),
     ];
     expect_accepted(&ingesting.api.send("POST", PATH, &headers, "").await, 1);
-    let entries = ingesting.entries().await;
+    for event in [json!({"subject": "alice", "traceparent": null}), json!({"subject": "alice", "traceparent": 5})] {
+        let untraced = ingesting.send(JSON, event.to_string()).await;
+        assert_eq!(untraced.status, 202, "usage counts without a trace: {}", untraced.text);
+    }
+    let mut entries = ingesting.entries().await;
+    assert_eq!(entries.split_off(4), ["subject=alice", "subject=alice"]);
     assert!(entries.len() == 4 && entries.iter().all(|entry| entry.contains(trace)), "{entries:?}");
     ingesting.daemon.drain().await;
 }
@@ -202,6 +207,8 @@ async fn a_repeated_request_counts_once_by_its_ids_or_its_key() {
         let keyed = [("content-type", JSON), ("idempotency-key", wrong)];
         ingesting.api.send("POST", PATH, &keyed, body).await.expect_problem(400, "Idempotency-Key must be 1 to 120");
     }
+    let twice = [("content-type", JSON), ("idempotency-key", "a"), ("idempotency-key", "b")];
+    ingesting.api.send("POST", PATH, &twice, body).await.expect_problem(400, "Idempotency-Key is there twice");
     ingesting.daemon.drain().await;
 }
 

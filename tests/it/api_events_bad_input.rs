@@ -12,6 +12,7 @@ use crate::support::surviving::run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quotabell::api::ingestion::body_budget::BODIES_BYTES_MAX;
+use quotabell::api::ingestion::decoder::EVENTS_MAX;
 use quotabell::api::ingestion::received_body::EVENTS_BODY_BYTES_MAX;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -70,6 +71,21 @@ async fn each_bad_event_is_refused_with_its_reason() {
             "missing_subject",
             "no field",
         ),
+        (
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"a","data":{"units":1.0}}"#,
+            "bad_units",
+            "units must be decimal digits",
+        ),
+        (
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"Litellm.Tokens","subject":"a","data":{"prompt_tokens":1e3,"usage":{"out":2}}}"#,
+            "bad_units",
+            "units must be decimal digits",
+        ),
+        (
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"Litellm.Tokens","subject":"a","data":{"prompt_tokens":-0,"usage":{"out":2}}}"#,
+            "bad_units",
+            "units must be decimal digits",
+        ),
         ("5", "bad_json", "expected an event, a JSON object"),
         ("[]", "bad_json", "expected an event, a JSON object"),
         ("null", "bad_json", "expected an event, a JSON object"),
@@ -93,6 +109,9 @@ async fn each_bad_event_is_refused_with_its_reason() {
     let twice = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-id", "2"), ("ce-source", "s"), ("ce-type", "t")];
     let answer = ingesting.api.send("POST", PATH, &twice, "").await;
     assert_eq!(answer.json()["refused"][0]["detail"], "ce-id is there twice");
+    let binary = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "s"), ("ce-type", "t")];
+    let answer = ingesting.api.send("POST", PATH, &binary, "\u{feff}{\"units\":1}").await;
+    assert_eq!(answer.json()["refused"][0]["reason"], "bad_data", "a byte order mark");
     let misplaced =
         [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "s"), ("ce-type", "t"), ("ce-units", "5")];
     let answer = ingesting.api.send("POST", PATH, &misplaced, "").await.json();
@@ -245,6 +264,9 @@ async fn a_body_that_is_too_long_or_incomplete_is_not_taken() {
     assert!(answered(&mut long).await.starts_with("HTTP/1.1 413 "), "before any of it is sent");
     let sent = ingesting.send(LINES, vec![b'\n'; 100_000_000]).await;
     sent.expect_problem(413, "the body is too large, at most 10485760 bytes are allowed");
+    let stranger = ingesting.api.without_token();
+    let sent = stranger.send("POST", PATH, &[("content-type", LINES)], vec![b'\n'; 100_000_000]).await;
+    sent.expect_problem(401, "send the token");
     let mut chunked = TcpStream::connect(address).await.expect("connected");
     let head_of_chunks = head(0).replace("content-length: 0", "transfer-encoding: chunked");
     chunked.write_all(head_of_chunks.as_bytes()).await.expect("written");
@@ -287,7 +309,9 @@ async fn bodies_in_flight_are_bounded_together() {
             open.push(stream);
         }
         let answer = ingesting.send(LINES, vec![b'\n'; EVENTS_BODY_BYTES_MAX / 2]).await;
-        (answer.status == 503).then_some(answer)
+        // The text is small, and what is kept of it is not.
+        let refused = ingesting.send(LINES, "{}\n".repeat(EVENTS_MAX)).await;
+        (answer.status == 503 && refused.status == 503).then_some(answer)
     })
     .await;
     full.expect_problem(503, "bodies of 67108864 bytes are in flight: try again");

@@ -108,6 +108,25 @@ async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
     assert!(in_effect.len() == 1 && in_effect[0].ends_with(" 1"), "{in_effect:?}");
 }
 
+/// A producer with a new type of events must not wait for a restart.
+#[tokio::test]
+async fn a_hangup_puts_new_rules_for_events_into_effect() {
+    let mut daemon = Planned::start("1000").await;
+    let event = json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "chat", "subject": "alice",
+        "data": {"n": 5}});
+    let body = event.to_string();
+    let send =
+        || daemon.api.send("POST", "/v1/events", &[("content-type", "application/cloudevents+json")], body.clone());
+    send().await.expect_problem(400, "events.types has no rule for \"chat\"");
+    let plans = std::fs::read_to_string(&daemon.file).expect("it is there");
+    write_plans(&daemon.file, &format!("{plans}[events.types.chat.metrics]\nrequests = \"data.n\"\n"));
+    daemon.daemon.signal(Signal::SIGHUP);
+    daemon.daemon.says("the rules of events.types have changed and are in effect").await;
+    let answer = send().await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    eventually("it is counted", || async { (daemon.outbox.totals().await.counted == 1).then_some(()) }).await;
+}
+
 /// The log must name other changed settings, which need a restart; it must not show their values, which may be
 /// passwords.
 #[tokio::test]

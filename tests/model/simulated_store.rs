@@ -8,7 +8,6 @@ use quotabell::ledger::RememberedWindows;
 use quotabell::ledger::batch::MetricPeriod;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::commit_settings::READ_AGE_MAX_MS;
-use quotabell::ledger::event_ids::window_of;
 use quotabell::ledger::grant_store::{self, GrantChange, GrantReply, StoredGrants};
 use quotabell::ledger::grants_due;
 use quotabell::ledger::read_totals::{
@@ -230,9 +229,9 @@ impl Store for MemoryStore {
         let checkpoint = self.kept.checkpoint;
         let arrival = arrival_of(checkpoint, UnixMs(self.now_ms));
         let mut event_ids = CountedEventIds::new(IDS_MAX);
-        for window in RememberedWindows::ONE.around(arrival) {
+        for window in RememberedWindows::ONE.around(arrival, checkpoint) {
             let stored = self.kept.event_ids.get(&window).map_or(&[][..], Vec::as_slice);
-            if window <= window_of(arrival) || !stored.is_empty() {
+            if !stored.is_empty() {
                 event_ids.insert_stored(window, stored);
             }
         }
@@ -420,10 +419,10 @@ impl Store for ServerStore {
         command.arg(self.keys.checkpoint()).arg("id");
         let id: Option<String> = self.client.query(&command).await.expect("the checkpoint");
         let checkpoint = id.map_or(StreamId::ZERO, |id| id.parse().expect("an id"));
-        let arrival = arrival_of(checkpoint, self.now().await);
+        let windows = RememberedWindows::ONE.around(arrival_of(checkpoint, self.now().await), checkpoint);
         let mut event_ids = CountedEventIds::new(IDS_MAX);
         assert!(
-            event_ids.read(&self.client, &self.keys, arrival, checkpoint).await.expect("the ids"),
+            event_ids.read(&self.client, &self.keys, windows, checkpoint).await.expect("the ids"),
             "nobody commits"
         );
         Start { checkpoint, instance: self.instance.clone(), event_ids, grants_due: self.grants_due().await }

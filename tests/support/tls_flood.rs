@@ -35,7 +35,7 @@ impl TlsFlood {
     pub fn ends_with(self) -> &'static str {
         match self {
             Self::Tickets => FLOODED,
-            Self::EmptyRecords | Self::KeyUpdates => "TLS: the other side breaks its rules",
+            Self::EmptyRecords | Self::KeyUpdates => "TLS: the other side violates the protocol",
         }
     }
 

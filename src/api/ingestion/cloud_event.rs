@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::config::{EventTypeConfig, EventsConfig, UnitsSource};
-use super::event_object::{EventObject, Name, is_trace, json_error, number, shown, text, unknown_field};
+use super::event_object::{EventObject, Name, is_trace, json_error, number, shown, text, trace, unknown_field};
 use crate::actions::append_events::NewEvent;
 use crate::events::parse::InvalidEvent;
 use crate::types::RefusalReason;
@@ -56,7 +56,7 @@ impl<'a> CloudEvent<'a> {
             kind: required("type", attribute("type", object.kind)?)?,
             subject: attribute("subject", object.subject)?,
             time: attribute("time", object.time)?,
-            traceparent: attribute("traceparent", object.traceparent)?,
+            traceparent: trace(object.traceparent),
             data: object.data.filter(|data| data.get() != "null"),
             misplaced: [
                 ("units", object.units),
@@ -97,7 +97,7 @@ impl<'a> CloudEvent<'a> {
             kind: required("ce-type", attribute("type")?)?,
             subject: attribute("subject")?,
             time: attribute("time")?,
-            traceparent: attribute("traceparent")?,
+            traceparent: attribute("traceparent").ok().flatten().filter(|text| is_trace(text)),
             data,
             misplaced: ["ce-units", "ce-credit", "ce-metric", "ce-ts"]
                 .into_iter()
@@ -105,10 +105,13 @@ impl<'a> CloudEvent<'a> {
         })
     }
 
-    /// The id of its usage events: `<source> <id>`, or a digest if that is too long.
+    /// The id of its usage events: `<source> <id>`, or a digest if that is too long or the source has a space.
     pub(super) fn event_id(&self) -> String {
-        let both = format!("{} {}", self.source, self.id);
-        if both.len() <= EVENT_ID_BYTES_MAX {
+        let mut both = format!("{} {}", self.source, self.id);
+        if self.source.contains(' ') {
+            // A URI has none. Without the length, another division of the same text would be the same id.
+            both = format!("{} {both}", self.source.len());
+        } else if both.len() <= EVENT_ID_BYTES_MAX {
             return both;
         }
         let digest: String = Sha256::digest(both).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -121,7 +124,7 @@ impl<'a> CloudEvent<'a> {
             subject: self.subject.clone(),
             ts: self.time.clone(),
             id: Some(self.event_id().into()),
-            traceparent: self.traceparent.clone().filter(|text| is_trace(text)),
+            traceparent: self.traceparent.clone(),
             ..NewEvent::default()
         }
     }
@@ -437,6 +440,11 @@ mod tests {
         let digest: String =
             Sha256::digest(format!("/a {}", "x".repeat(126))).iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(id(126), format!("sha256:{digest}"));
+        let divided = |source: &str, id: &str| {
+            let text = with("t", "").replace("\"1\"", &format!("{id:?}")).replace("/a", source);
+            events(&text).expect("legal")[0].clone()
+        };
+        assert_ne!(divided("a b", "c"), divided("a", "b c"));
     }
 
     /// Older versions of CloudEvents quote attributes, and every producer percent-encodes some.

@@ -1,5 +1,5 @@
 //! From the body of a request to the entries of the streams: splits the body into events, judges each, and collects
-//! what is to be appended and what is refused. Pure: neither clock nor network.
+//! what is to be appended and what is refused. Needs neither clock nor network.
 //!
 //! A fault of the whole body, such as broken JSON around the events, is a [`BodyError`]: then nothing is appended.
 //! Everything else refuses one event. Read next: [`super::event_object`] and [`super::cloud_event`], one event.
@@ -12,6 +12,7 @@ use serde::Deserializer as _;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::body_budget::{BODIES_BYTES_MAX, BodyReservation, BudgetExhausted};
 use super::body_form::BodyForm;
 use super::cloud_event::{CloudEvent, header_text};
 use super::config::EventsConfig;
@@ -26,6 +27,10 @@ use crate::types::{RefusalReason, UnixMs};
 pub const EVENTS_MAX: usize = 10_000;
 /// Maximum length of an event as it was written, bytes.
 pub const EVENT_BYTES_MAX: usize = 64 * 1024;
+/// What a refused event takes in memory beside its texts, bytes.
+const REFUSED_OVERHEAD_BYTES: usize = 512;
+/// Bytes that are reserved at once: requests reserve from one counter.
+const RESERVED_AT_ONCE: usize = 64 * 1024;
 /// What precedes a text in UTF-8 that some editors write.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
@@ -55,6 +60,10 @@ pub enum BodyError {
     Json(serde_json::Error),
     #[error("the body must be {0}")]
     OtherForm(&'static str),
+    #[error("the events become too many entries: send fewer in a request")]
+    TooManyEntries,
+    #[error(transparent)]
+    Budget(#[from] BudgetExhausted),
 }
 
 /// A decoded body.
@@ -77,20 +86,23 @@ pub(super) struct RefusedInRequest {
     pub(super) kept: RefusedNewEvent,
 }
 
-/// Decodes a body of this form.
+/// Decodes a body of this form, and reserves the memory of the result: small events take much more of it than their
+/// text.
 ///
 /// # Errors
 ///
-/// The body as a whole is wrong.
+/// The body as a whole is wrong, or there is no memory for its events.
 pub(super) fn decode(
     form: BodyForm,
     headers: &HeaderMap,
     body: &[u8],
     settings: DecodeSettings<'_>,
     entries: NewEntries,
+    reservation: &mut BodyReservation,
 ) -> Result<DecodedEvents, BodyError> {
     let decoded = DecodedEvents { entries, accepted: 0, refused: Vec::new() };
-    let mut decoder = Decoder { settings, index: 0, needs_cloud_event: false, decoded };
+    let memory = DecodedMemory { body: body.len(), refused: 0, reserved: 0, reservation };
+    let mut decoder = Decoder { settings, index: 0, needs_cloud_event: false, decoded, memory };
     match form {
         BodyForm::Lines => decoder.add_lines(body)?,
         BodyForm::Binary => decoder.add_binary(headers, body),
@@ -105,6 +117,7 @@ pub(super) fn decode(
             }
         }
     }
+    decoder.memory.reserve(&decoder.decoded.entries, 1)?;
     Ok(decoder.decoded)
 }
 
@@ -114,6 +127,33 @@ struct Decoder<'a> {
     index: usize,
     needs_cloud_event: bool,
     decoded: DecodedEvents,
+    memory: DecodedMemory<'a>,
+}
+
+/// The memory of what was decoded, bytes.
+struct DecodedMemory<'a> {
+    /// The text, which is reserved already.
+    body: usize,
+    /// Refused events.
+    refused: usize,
+    /// What is reserved of entries and refused events.
+    reserved: usize,
+    reservation: &'a mut BodyReservation,
+}
+
+impl DecodedMemory<'_> {
+    /// Reserves what was added since the last call if it is at least this.
+    fn reserve(&mut self, entries: &NewEntries, at_least: usize) -> Result<(), BodyError> {
+        let bytes = entries.bytes() + self.refused;
+        if self.body + bytes > BODIES_BYTES_MAX {
+            return Err(BodyError::TooManyEntries);
+        }
+        if bytes - self.reserved >= at_least {
+            self.reservation.grow(bytes - self.reserved)?;
+            self.reserved = bytes;
+        }
+        Ok(())
+    }
 }
 
 impl Decoder<'_> {
@@ -124,8 +164,7 @@ impl Decoder<'_> {
         }
         // Separates broken JSON around the event from a broken event, which is refused by itself.
         serde_json::from_str::<&RawValue>(text).map_err(BodyError::Json)?;
-        self.add(text.trim_ascii());
-        Ok(())
+        self.add(text.trim_ascii())
     }
 
     fn add_list(&mut self, text: &str) -> Result<(), BodyError> {
@@ -133,10 +172,9 @@ impl Decoder<'_> {
         let mut json = serde_json::Deserializer::from_str(text);
         let items = json.deserialize_seq(ItemsVisitor).and_then(|items| json.end().map(|()| items));
         match items.map_err(BodyError::Json)? {
-            Items::All(items) => items.into_iter().for_each(|item| self.add(item.get())),
-            Items::TooMany => return Err(BodyError::TooManyEvents),
+            Items::All(items) => items.into_iter().try_for_each(|item| self.add(item.get())),
+            Items::TooMany => Err(BodyError::TooManyEvents),
         }
-        Ok(())
     }
 
     /// Adds the event of each line that is not blank.
@@ -148,7 +186,7 @@ impl Decoder<'_> {
         for (number, line) in body.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !is_blank(line)) {
             let refused_before = self.decoded.refused.len();
             match std::str::from_utf8(line) {
-                Ok(text) => self.add(text.trim_ascii()),
+                Ok(text) => self.add(text.trim_ascii())?,
                 Err(error) => {
                     let detail = format!("the event is not UTF-8: byte {} is wrong", error.valid_up_to() + 1);
                     let text = String::from_utf8_lossy(&line[..line.len().min(EVENT_BYTES_MAX)]);
@@ -182,7 +220,7 @@ impl Decoder<'_> {
     }
 
     /// Adds one event, JSON text.
-    fn add(&mut self, text: &str) {
+    fn add(&mut self, text: &str) -> Result<(), BodyError> {
         if text.len() > EVENT_BYTES_MAX {
             self.refuse(None, too_large(text.len()), &[("event", text.into())]);
         } else {
@@ -196,6 +234,7 @@ impl Decoder<'_> {
             }
         }
         self.index += 1;
+        self.memory.reserve(&self.decoded.entries, RESERVED_AT_ONCE)
     }
 
     fn add_object(&mut self, object: &EventObject<'_>) {
@@ -248,6 +287,9 @@ impl Decoder<'_> {
         let known = id.or_else(|| fields.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.as_ref()));
         let id = known.filter(|id| id.len() <= EVENT_ID_BYTES_MAX).map(str::to_owned);
         let kept = RefusedNewEvent::new(broken, fields);
+        // They are text here, and arguments of a command later.
+        let texts = kept.fields.iter().map(Vec::len).sum::<usize>() + kept.broken.detail.len();
+        self.memory.refused += 2 * texts + REFUSED_OVERHEAD_BYTES;
         self.decoded.refused.push(RefusedInRequest { index: self.index, id, kept });
     }
 }

@@ -150,7 +150,7 @@ impl<'a> EventObject<'a> {
             credit: number("credit", self.credit, RefusalReason::BadCredit)?,
             ts: number("ts", self.ts, RefusalReason::BadTs)?,
             id: text("id", self.id, RefusalReason::BadId)?,
-            traceparent: text("traceparent", self.traceparent, RefusalReason::BadJson)?.filter(|text| is_trace(text)),
+            traceparent: trace(self.traceparent),
         })
     }
 
@@ -163,7 +163,12 @@ impl<'a> EventObject<'a> {
     }
 }
 
-/// Whether a text is a trace context. Another one is ignored, and must not fill the stream.
+/// The trace context of an event. Anything else is ignored: no usage is lost for it, and it must not fill the stream.
+pub(super) fn trace(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    content(value?).ok().flatten().filter(|text| is_trace(text))
+}
+
+/// Whether a text is a trace context.
 pub(super) fn is_trace(text: &str) -> bool {
     TraceParent::from_field(text.as_bytes()).is_some()
 }

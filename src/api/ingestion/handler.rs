@@ -11,6 +11,7 @@ use metrics::counter;
 use redis::RedisError;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
+use tracing::Instrument as _;
 
 use super::decoder::{BodyError, DecodedEvents, RefusedInRequest};
 use super::request::EventsRequest;
@@ -137,7 +138,7 @@ pub(in crate::api) async fn events(
     let partitions = partitions.clone();
     // A task of its own: if the client leaves, all of the request is appended all the same, and its memory stays
     // reserved until then.
-    let appending = tokio::spawn(async move {
+    let appending = async move {
         let _reservation = reservation;
         append(&partitions, entries).await?;
         counter!(meters::HTTP_EVENTS_ACCEPTED).increment(accepted);
@@ -145,8 +146,10 @@ pub(in crate::api) async fn events(
             keep(&partitions, &caller, refused).await;
         }
         Ok::<(), Problem>(())
-    });
-    appending.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+    };
+    tokio::spawn(appending.in_current_span())
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     match first {
         Some(first) if accepted == 0 => {
             Err(Problem::bad_request(format!("no event is valid; {first}"))
@@ -238,7 +241,8 @@ fn described(RefusedInRequest { index, kept, .. }: &RefusedInRequest) -> String 
 impl From<BodyError> for Problem {
     fn from(error: BodyError) -> Self {
         let status = match error {
-            BodyError::TooManyEvents => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::Budget(exhausted) => return exhausted.into(),
+            BodyError::TooManyEvents | BodyError::TooManyEntries => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,
         };
         Self::new(status, error.to_string())

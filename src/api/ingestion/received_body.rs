@@ -117,7 +117,7 @@ impl ReceivedBody {
 }
 
 /// Reads and drops the body of a request that is refused by its head, unless the client waits for the answer first.
-pub(super) async fn discard(headers: &HeaderMap, body: Body) {
+pub(in crate::api) async fn discard(headers: &HeaderMap, body: Body) {
     if headers.contains_key(EXPECT) {
         return;
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
+use axum::http::HeaderMap;
 use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::body_budget::{BODIES_BYTES_MAX, BodyReservation};
+use super::body_budget::BodyReservation;
 use super::body_form::{BodyForm, Encoding, MEDIA_TYPES};
 use super::config::EventsConfig;
 use super::decoder::{DecodeSettings, DecodedEvents, decode};
@@ -174,19 +174,18 @@ impl EventsRequest {
         let Self { form, headers, ignores_unknown, idempotency_key, body, .. } = self;
         let (body, mut reservation) = body.decompressed()?;
         let settings = DecodeSettings { rules, ignores_unknown, idempotency_key: idempotency_key.as_deref(), now };
-        let decoded = decode(form, &headers, &body, settings, entries)?;
-        // Small events take much more memory as commands than as text.
-        if body.len() + decoded.entries.bytes() > BODIES_BYTES_MAX {
-            let detail = "the events become too many entries: send fewer in a request";
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
-        }
-        reservation.grow(decoded.entries.bytes())?;
+        let decoded = decode(form, &headers, &body, settings, entries, &mut reservation)?;
         Ok((decoded, reservation))
     }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(key) = keys.next() else { return Ok(None) };
+    // If a proxy added one, a repeated request would have other ids.
+    if keys.next().is_some() {
+        return Err(Problem::bad_request("Idempotency-Key is there twice"));
+    }
     let is_legal = |key: &&str| (1..=KEY_BYTES_MAX).contains(&key.len());
     let key = key.to_str().ok().filter(is_legal).map(str::to_owned);
     let illegal = || Problem::bad_request(format!("Idempotency-Key must be 1 to {KEY_BYTES_MAX} characters of ASCII"));

@@ -123,7 +123,7 @@ impl SmtpConnection {
         self.write(&with_final_dot(bytes)).await
     }
 
-    /// Reads the reply to the content. After an error the server may have accepted the email.
+    /// Reads the reply to the content. Even if this fails, the server may have accepted the email.
     pub(super) async fn content_taken(&mut self) -> Result<Response, SmtpError> {
         expected(self.answer().await?, Severity::PositiveCompletion)
     }

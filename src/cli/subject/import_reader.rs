@@ -180,7 +180,7 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
             })?,
             Value::Null if name == LIMITS => {}
             _ if name == LIMITS => {
-                return Err(format!("{LIMITS} must be an object of limits by metric, as {{\"requests\": 5000}}"));
+                return Err(format!("{LIMITS} must be an object of limits by metric, such as {{\"requests\": 5000}}"));
             }
             value if name == GRANTS => row.grants = grants_of(value)?,
             value if name == CONTACTS => no_contacts(&value)?,
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(row("null").expect("a row").settings.len(), 1);
         for bad in ["5000", "\"5000\"", "[5000]"] {
             let error = row(bad).expect_err(bad);
-            assert_eq!(error, r#"limits must be an object of limits by metric, as {"requests": 5000}"#, "{bad}");
+            assert_eq!(error, r#"limits must be an object of limits by metric, such as {"requests": 5000}"#, "{bad}");
         }
         let twice = row("{\"requests\":1},\"limit:requests\":2").expect_err("which one?");
         assert_eq!(twice, "limit:requests is set twice");
