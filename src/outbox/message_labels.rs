@@ -17,8 +17,8 @@ pub(super) struct MessageLabels {
 }
 
 impl MessageLabels {
-    /// The labels of a notification in a message to a contact. Only messages that people read have a link to the portal.
-    /// It is the same for everything of one subject in a message, and in each attempt to send it.
+    /// The labels of a notification in a message to a contact. Only messages that people read have a link to the
+    /// portal. It is the same for everything of one subject in a message, and in each attempt to send it.
     ///
     /// # Errors
     ///
