@@ -49,7 +49,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     let mut filled = Filled::new()?;
     let daemon = filled.daemon()?;
     let began = Instant::now();
-    // So many units of the first subjects reach 80 %.
+    // The first subjects reach 80 %.
     filled.append((0..subjects).map(|n| (format!("user-{n:07}"), if n < alerts { 4 } else { 1 })))?;
     let deliveries = alerts * CONTACTS;
     filled.wait_for(|connection| {

@@ -70,8 +70,7 @@ struct Run<'a> {
 impl Run<'_> {
     async fn all(&mut self, partitions: &Partitions, selection: &DeliverySelection) -> Result<(), OutboxError> {
         if selection.ids.is_empty() {
-            let of_subject = selection.filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
-            for partition in partitions.iter().filter(|one| of_subject.is_none_or(|number| number == one.number())) {
+            for partition in partitions.of_subject_or_all(selection.filter.subject.as_ref()) {
                 let mut scan = DeliveryScan::begin(partition, &selection.filter).await.map_err(failed(partition))?;
                 while let Some(ids) = scan.next().await.map_err(failed(partition))? {
                     if self.is_cut(&ids) {

@@ -48,10 +48,8 @@ pub(super) async fn read(
         return Err(Problem::bad_request("until: must be after since"));
     }
     let filter = Arc::new(LogFilter { since, until, subject: path::parameter("subject", query.subject.as_deref())? });
-    let mut partitions: Vec<Partition> = match &filter.subject {
-        Some(subject) => vec![api.partitions.partition_of(subject).clone()],
-        None => api.partitions.iter().cloned().collect(),
-    };
+    let of_subject = api.partitions.of_subject_or_all(filter.subject.as_ref());
+    let mut partitions: Vec<Partition> = of_subject.cloned().collect();
     let rest = partitions.split_off(1);
     // Before the status: while Redis is away, the answer is a problem and no cut body.
     let first = within(READ_TIMEOUT, lines(&partitions[0], &filter)).await?;

@@ -42,11 +42,7 @@ pub async fn run(args: AlertsExportArgs, context: &CliContext) -> anyhow::Result
     }
     let filter = LogFilter { since, until, subject: args.subject };
     let mut output = Output::stdout();
-    let of_subject = filter.subject.as_ref().map(|subject| redis.partitions.partition_of(subject).number());
-    for partition in redis.partitions.iter() {
-        if of_subject.is_some_and(|number| number != partition.number()) {
-            continue;
-        }
+    for partition in redis.partitions.of_subject_or_all(filter.subject.as_ref()) {
         let logged = of_partition(partition, &filter).await;
         for alert in redis.explained(format_args!("read the log of alerts of {}", partition.keys.stream()), logged)? {
             output.json(&alert)?;

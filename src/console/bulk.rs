@@ -164,8 +164,7 @@ fn whole_queue(DeliverySelection { ids, filter }: &DeliverySelection) -> Option<
 /// Those that pass, with whether each is being attempted; and whether there may be more.
 async fn scanned(partitions: &Partitions, filter: &DeliveryFilter) -> RedisResult<(BTreeMap<DeliveryId, bool>, bool)> {
     let (began, mut found) = (Instant::now(), BTreeMap::new());
-    let of_subject = filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
-    for partition in partitions.iter().filter(|one| of_subject.is_none_or(|number| number == one.number())) {
+    for partition in partitions.of_subject_or_all(filter.subject.as_ref()) {
         let mut scan = DeliveryScan::begin(partition, filter).await?;
         while let Some(ids) = scan.next().await? {
             if found.len() >= COUNTED_MAX || began.elapsed() > COUNT_TIME {

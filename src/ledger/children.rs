@@ -9,7 +9,7 @@ use super::batch::MetricPeriod;
 use super::counter_scan::SubjectCount;
 use super::query::run;
 use super::read_totals::{counter_of, no_count};
-use crate::redis_client::{Partition, Script};
+use crate::redis_client::{Partition, Scan, Script};
 use crate::types::{Keys, Subject, keys};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("children.lua")));
@@ -32,18 +32,8 @@ pub async fn names(Partition { client, keys }: &Partition, subject: &Subject) ->
 
 /// All children of a subject that its list names.
 pub async fn all_names(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<Vec<Subject>> {
-    let mut names = Vec::new();
-    let mut cursor = 0_u64;
-    loop {
-        let mut command = redis::cmd("ZSCAN");
-        command.arg(key(keys, subject)).arg(cursor).arg("COUNT").arg(CHILDREN_MAX);
-        let (next, slice): (u64, Vec<(Vec<u8>, f64)>) = client.query(&command).await?;
-        names.extend(slice.iter().filter_map(|(name, _)| Subject::parse(name).ok()));
-        cursor = next;
-        if cursor == 0 {
-            return Ok(names);
-        }
-    }
+    let members = Scan::sorted_set(&key(keys, subject)).all::<(Vec<u8>, f64)>(client).await?;
+    Ok(members.iter().filter_map(|(name, _)| Subject::parse(name).ok()).collect())
 }
 
 /// The committed counts of a subject's children in a period, the largest first; children without a counter are left

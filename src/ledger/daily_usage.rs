@@ -6,11 +6,8 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::query::{metrics_of, run};
-use crate::redis_client::{Partition, RedisClient};
+use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::{Day, Keys, Metric, Subject, keys};
-
-/// Approximate number of fields of a hash per call (COUNT).
-const SCAN_COUNT: usize = 500;
 
 /// Units by metric and day, without days on which nothing was used.
 pub type DailyUsage = BTreeMap<Metric, BTreeMap<Day, u64>>;
@@ -103,14 +100,14 @@ pub async fn read_bucket(
     counted: &[MetricPeriod],
 ) -> RedisResult<BucketUsage> {
     let mut usage = BucketUsage::new();
-    for (subject, value) in scan_hash(client, &keys.history(metric, bucket)).await? {
+    for (subject, value) in Scan::hash(&keys.history(metric, bucket)).all::<HashField>(client).await? {
         if let Ok(subject) = Subject::parse(&subject) {
             usage.entry(subject).or_default().extend(days_of(&value));
         }
     }
     for of in counted.iter().filter(|of| of.metric == *metric) {
         let Some(day) = of.period.day() else { continue };
-        for (subject, units) in scan_hash(client, &keys.usage(metric, of.period, bucket)).await? {
+        for (subject, units) in Scan::hash(&keys.usage(metric, of.period, bucket)).all::<HashField>(client).await? {
             let units = std::str::from_utf8(&units).ok().and_then(|units| units.parse().ok());
             if let (Ok(subject), Some(units)) = (Subject::parse(&subject), units) {
                 usage.entry(subject).or_default().insert(day, units);
@@ -120,20 +117,6 @@ pub async fn read_bucket(
     usage.values_mut().for_each(|days| days.retain(|_, units| *units > 0));
     usage.retain(|_, days| !days.is_empty());
     Ok(usage)
-}
-
-/// The fields of a hash, read in slices. A field may occur twice if the hash changes meanwhile.
-async fn scan_hash(client: &RedisClient, key: &str) -> RedisResult<Vec<HashField>> {
-    let (mut fields, mut cursor) = (Vec::new(), 0_u64);
-    loop {
-        let scan = redis::cmd("HSCAN").arg(key).arg(cursor).arg("COUNT").arg(SCAN_COUNT).to_owned();
-        let (next, slice): (u64, Vec<HashField>) = client.query(&scan).await?;
-        fields.extend(slice);
-        if next == 0 {
-            return Ok(fields);
-        }
-        cursor = next;
-    }
 }
 
 /// The metrics with a history, sorted.

@@ -42,6 +42,12 @@ impl Partitions {
         Self { all: PartitionNumber::all(keys.partition().count()).map(partition).collect() }
     }
 
+    /// The partition of a subject, or all of them without one.
+    pub fn of_subject_or_all(&self, subject: Option<&Subject>) -> impl Iterator<Item = &Partition> {
+        let number = subject.map(|subject| self.partition_of(subject).number());
+        self.iter().filter(move |partition| number.is_none_or(|number| number == partition.number()))
+    }
+
     /// The partition of a subject.
     pub fn partition_of(&self, subject: &Subject) -> &Partition {
         let number = self.first().keys.partition_of(subject.as_str().as_bytes());

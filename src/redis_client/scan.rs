@@ -60,4 +60,17 @@ impl Scan {
         self.cursor = (next != 0).then_some(next);
         Ok(Some(slice))
     }
+
+    /// Everything that is left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::next`].
+    pub async fn all<T: FromRedisValue>(mut self, client: &RedisClient) -> RedisResult<Vec<T>> {
+        let mut all = Vec::new();
+        while let Some(slice) = self.next(client).await? {
+            all.extend(slice);
+        }
+        Ok(all)
+    }
 }

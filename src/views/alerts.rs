@@ -80,11 +80,8 @@ pub async fn of_partitions(
     filter: &AlertFilter,
     now: UnixMs,
 ) -> RedisResult<Vec<Alert>> {
-    if let Some(subject) = &filter.subject {
-        return of_periods(partitions.partition_of(subject), periods, filter, now).await;
-    }
     let mut listed = Vec::new();
-    for partition in partitions.iter() {
+    for partition in partitions.of_subject_or_all(filter.subject.as_ref()) {
         listed.extend(of_periods(partition, periods, filter, now).await?);
     }
     Ok(in_order(listed))

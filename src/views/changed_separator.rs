@@ -2,12 +2,10 @@
 
 use redis::RedisResult;
 
-use crate::redis_client::{Partition, Partitions};
+use crate::redis_client::{Partition, Partitions, Scan};
 use crate::types::text::{glob_literal, pluralize};
 use crate::types::{Separator, Subject};
 
-/// Approximate number of keys that one SCAN looks at.
-const SCAN_COUNT: usize = 1_000;
 /// Maximum number of subjects that the warning names.
 const NAMED_MAX: usize = 3;
 
@@ -64,21 +62,14 @@ async fn subjects_with(Partition { client, keys }: &Partition, separator: Separa
     let pattern = format!("{}*{}*", glob_literal(prefix), glob_literal(&separator.to_string()));
     let mut found = FoundSubjects::default();
     for server in client.primaries().await? {
-        let mut cursor = 0_u64;
-        loop {
-            let mut command = redis::cmd("SCAN");
-            command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            let (next, slice): (u64, Vec<Vec<u8>>) = server.query(&command).await?;
+        let mut scan = Scan::keys(&*pattern);
+        while let Some(slice) = scan.next::<Vec<u8>>(&server).await? {
             for subject in slice.iter().filter_map(|key| Subject::parse(key.get(prefix.len()..)?).ok()) {
                 found.count += 1;
                 found.broken += usize::from(separator.check(subject.as_str()).is_err());
                 if found.names.len() < NAMED_MAX {
                     found.names.push(subject.to_string());
                 }
-            }
-            cursor = next;
-            if cursor == 0 {
-                break;
             }
         }
     }

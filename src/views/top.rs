@@ -116,9 +116,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     let first = partitions.first();
     let read_at = Rfc3339(first.client.server_time().await?);
     let mut ranking = Ranking::new(limit.min(TOP_MAX));
-    let of_branch = under.as_ref().map(|branch| partitions.partition_of(branch).number());
-    let is_meant = |partition: &&Partition| of_branch.is_none_or(|number| number == partition.number());
-    for partition in partitions.iter().filter(is_meant) {
+    for partition in partitions.of_subject_or_all(under.as_ref()) {
         let mut scan = CounterScan::new(of.clone());
         while let Some(mut counts) = scan.next(partition).await? {
             if let Some(branch) = under {

@@ -107,11 +107,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Processes the deliveries that pass the filter slice by slice, so that memory does not grow with their number.
     async fn take_filtered(&mut self, filter: &DeliveryFilter) -> anyhow::Result<()> {
-        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions.partition_of(subject).number());
-        for partition in self.redis.partitions.iter() {
-            if of_subject.is_some_and(|number| number != partition.number()) {
-                continue;
-            }
+        for partition in self.redis.partitions.of_subject_or_all(filter.subject.as_ref()) {
             let what = format!("list deliveries of {}", partition.keys.stream());
             let mut scan = self.redis.explained(&what, DeliveryScan::begin(partition, filter).await)?;
             while let Some(ids) = self.redis.explained(&what, scan.next().await)? {

@@ -16,11 +16,8 @@ pub async fn list_partitions(
     filter: &DeliveryFilter,
     limit: usize,
 ) -> RedisResult<Vec<DeliveryView>> {
-    if let Some(subject) = &filter.subject {
-        return list_all(partitions.partition_of(subject), filter, limit).await;
-    }
     let mut listed = Vec::new();
-    for partition in partitions.iter() {
+    for partition in partitions.of_subject_or_all(filter.subject.as_ref()) {
         listed.extend(list_all(partition, filter, limit).await?);
     }
     // The same order as in each list: dead ones by the time of death.
@@ -52,9 +49,7 @@ pub async fn list_from(
     after: Option<DeliveriesCursor>,
     limit: usize,
 ) -> RedisResult<(Vec<DeliveryView>, Option<DeliveriesCursor>)> {
-    let of_subject = filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
-    let is_meant = |partition: &Partition| of_subject.is_none_or(|number| number == partition.number());
-    let searched: Vec<&Partition> = partitions.iter().filter(|partition| is_meant(partition)).collect();
+    let searched: Vec<&Partition> = partitions.of_subject_or_all(filter.subject.as_ref()).collect();
     let mut cursor = after.unwrap_or(DeliveriesCursor { partition: 0, slice: None });
     let mut listed = Vec::new();
     for _ in 0..SLICES_MAX {
