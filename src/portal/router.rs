@@ -41,10 +41,12 @@ pub fn with_portal(routes: Routes, portal: Arc<PortalState>) -> Routes {
     Routes { all: routes.all.nest("/portal", all), probes: routes.probes }
 }
 
-/// `GET /portal/{token}`: somebody cut the slash off. Relative, for proxies with a prefix.
+/// `GET /portal/{token}`: somebody cut the slash off, as curl does with `./?told=added`. Relative, for proxies with a
+/// prefix.
 async fn to_folder(uri: Uri) -> Response {
     let token = uri.path().rsplit('/').next().unwrap_or_default();
-    (StatusCode::SEE_OTHER, [(LOCATION, format!("./{token}/"))]).into_response()
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    (StatusCode::SEE_OTHER, [(LOCATION, format!("./{token}/{query}"))]).into_response()
 }
 
 /// `GET /portal/assets/{name}`

@@ -213,8 +213,10 @@ async fn a_route_answers_by_the_token_alone() {
     {
         assert_eq!(visitor.get(path).await.status, status, "{path}");
     }
-    let cut = visitor.get(whole.trim_end_matches('/')).await;
-    assert_eq!((cut.status, cut.header("location")), (303, format!("./{token}/").as_str()));
+    for query in ["", "?told=added"] {
+        let cut = visitor.get(&format!("{}{query}", whole.trim_end_matches('/'))).await;
+        assert_eq!((cut.status, cut.header("location")), (303, format!("./{token}/{query}").as_str()));
+    }
     api.daemon.drain().await;
 }
 
