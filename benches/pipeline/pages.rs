@@ -125,10 +125,10 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
 
 /// Milliseconds by page.
 type Took = BTreeMap<&'static str, Series>;
+/// A page and milliseconds.
+type TookOnce = (&'static str, f64);
 
-fn merged(
-    viewers: Vec<std::thread::ScopedJoinHandle<'_, anyhow::Result<Vec<(&'static str, f64)>>>>,
-) -> anyhow::Result<Took> {
+fn merged(viewers: Vec<std::thread::ScopedJoinHandle<'_, anyhow::Result<Vec<TookOnce>>>>) -> anyhow::Result<Took> {
     let mut took = Took::new();
     for viewer in viewers {
         for (page, ms) in viewer.join().map_err(|_| anyhow::anyhow!("a viewer panicked"))?? {

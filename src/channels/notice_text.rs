@@ -57,7 +57,7 @@ pub(super) fn render(content: Content<'_>, labels: &Labels, now: UnixMs) -> Noti
         Content::Digest(digest) => ("digest", digest_variables(digest)),
         Content::Alert(..) | Content::Verification(_) | Content::Set(_) => unreachable!("it is no notice"),
     };
-    NoticeText { heading: part(&format!("{name}_subject"), &variables), text: part(name, &variables) }
+    NoticeText { heading: one_line(&part(&format!("{name}_subject"), &variables)), text: part(name, &variables) }
 }
 
 /// An alert or a notice in one line of English, with short names.
@@ -69,7 +69,12 @@ pub(super) fn line(content: Content<'_>, labels: &Labels, now: UnixMs) -> String
         }
         notice => render(notice, labels, now).heading,
     };
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
+    one_line(&line)
+}
+
+/// The text with a space for each line break, as the templates of headings have them.
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn part(name: &str, variables: &Value) -> String {
@@ -135,6 +140,15 @@ mod tests {
     use crate::types::{Channel, ContactId, DeliveryId};
 
     const AT: UnixMs = UnixMs(1_795_250_220_123);
+
+    /// A chat would show a heading in pieces: the templates of notices have line breaks.
+    #[test]
+    fn a_heading_is_one_line() {
+        for (notice, labels, purpose) in usage_text::samples() {
+            let NoticeText { heading, .. } = render(Content::Usage(&notice, purpose), &labels, AT);
+            assert!(!heading.is_empty() && !heading.contains('\n'), "{heading:?}");
+        }
+    }
 
     /// The notice must say which address, why, since when, and what follows.
     #[test]

@@ -20,8 +20,9 @@ use crate::views::whatif::{self, TriedPlan, WhatIfAlertView, WhatIfRequest, What
 #[command(after_help = "Replays the days that are kept (history.days) and those that still have counters. A day has \
         no hours, so an alert has only its day, and limits of an hour or in total are left out. If the first days of \
         a period are no longer kept, it counts from the first that is. With --plan, limits and thresholds of a subject \
-        itself stay as they are; --limit replaces them. Each threshold counts as a message; mutes, caps and grants are \
-        ignored. Changes nothing.
+        itself stay as they are; --limit replaces them. What a contact's digest gathers counts as one message, by whole \
+        days: a short digest may send more. Whether an alert came in a quiet time is not known, so TO only names the \
+        time. Mutes, caps and grants are ignored. Changes nothing.
 
 Examples:
   quotabell whatif --limit requests=6000/day
@@ -99,7 +100,13 @@ pub async fn run(args: WhatIfArgs, context: &CliContext) -> anyhow::Result<()> {
         let messages = pluralize(view.messages as u64, "message", "messages");
         let subjects = pluralize(view.subjects as u64, "subject", "subjects");
         let now = pluralize(view.alerts_now as u64, "alert", "alerts");
-        say(format_args!("{alerts} and {messages} for {subjects}; under the present limits of these metrics {now}"));
+        let gathered = match view.messages_without_digests {
+            alone if alone == view.messages => String::new(),
+            alone => format!(" ({alone} without digests)"),
+        };
+        say(format_args!(
+            "{alerts} and {messages}{gathered} for {subjects}; under the present limits of these metrics {now}"
+        ));
         if view.left_out > 0 {
             say(format_args!("warning: only {} alerts are listed: choose a subject or a plan", view.alerts.len()));
         }
@@ -118,8 +125,16 @@ fn row(alert: &WhatIfAlertView) -> Vec<String> {
         alert.threshold.to_string(),
         alert.format.amount(alert.used),
         alert.format.amount(alert.limit),
-        alert.to.join(" "),
+        alert.to.iter().map(|address| recipient(alert, address)).collect::<Vec<_>>().join(" "),
     ]
+}
+
+/// `alice@example.com`, or `alice@example.com (digest 1h, quiet 22:00-07:00)`.
+fn recipient(alert: &WhatIfAlertView, address: &str) -> String {
+    let Some(wait) = alert.waits.iter().find(|wait| wait.to == address) else { return address.to_owned() };
+    let digest = wait.digest.map(|digest| format!("digest {digest}"));
+    let quiet = wait.quiet.map(|quiet| format!("quiet {quiet}"));
+    format!("{address} ({})", digest.into_iter().chain(quiet).collect::<Vec<_>>().join(", "))
 }
 
 /// The limits and thresholds that are tried, from the file or the arguments.

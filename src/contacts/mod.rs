@@ -8,6 +8,7 @@ pub mod config;
 pub mod contact;
 pub mod contact_json;
 pub mod edit;
+mod end_contacts;
 pub mod mail_domain;
 pub mod merge;
 pub mod message_format;

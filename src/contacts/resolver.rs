@@ -24,7 +24,7 @@ use crate::types::{ContactId, DisplayName, Keys, Locale, Metric, QuotaNotificati
 #[derive(Debug, Clone)]
 pub struct ContactResolver {
     keys: Keys,
-    fallback: Vec<Contact>,
+    fallback: Arc<[Contact]>,
     operator: Arc<[OperatorContact]>,
     contacts_max: usize,
 }
@@ -45,6 +45,8 @@ pub struct ResolvedContacts {
     pub unreadable: Vec<UnreadableContact>,
     /// The contacts of the operator.
     pub operator: Arc<[OperatorContact]>,
+    /// The fallback contacts, whatever the source.
+    pub fallback: Arc<[Contact]>,
     /// The display name of the subject.
     pub subject_name: Option<DisplayName>,
 }
@@ -283,9 +285,10 @@ impl ContactResolver {
         }
         if all.readable.is_empty() && all.unreadable.is_empty() {
             all.source = ContactsSource::Fallback;
-            all.readable.clone_from(&self.fallback);
+            all.readable = self.fallback.to_vec();
         }
-        ResolvedContacts { operator: Arc::clone(&self.operator), subject_name, ..all }
+        let (operator, fallback) = (Arc::clone(&self.operator), Arc::clone(&self.fallback));
+        ResolvedContacts { operator, fallback, subject_name, ..all }
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Instant;
 use indicatif::HumanCount;
 use serde::Serialize;
 
-use super::received::{AlertNumbers, FAILURES, ReceivedAttempt};
-use super::scenario::{Scenario, SimulatedAlert, SimulatedSubject};
+use super::expected::{SimulatedAlert, SimulatedKind};
+use super::received::{AlertNumbers, FAILURES, ReceivedAttempt, Told};
+use super::scenario::{Scenario, SimulatedSubject};
 use crate::outbox::Totals;
 use crate::types::AlertId;
 
@@ -50,8 +51,9 @@ const ENDED_WELL: &str = "exit 0";
 
 /// Compares every number, in the order of the summary.
 pub(super) fn compare(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
-    [counts(scenario, seen), alerts(scenario, seen), refusals(scenario, seen), totals(scenario, seen), messages(seen)]
-        .concat()
+    let (counts, alerts) = (counts(scenario, seen), alerts(scenario, seen));
+    let lives = [forecast(scenario, seen), end(seen), digest(scenario, seen)].into();
+    [counts, alerts, lives, refusals(scenario, seen), totals(scenario, seen), messages(seen)].concat()
 }
 
 fn text(section: &'static str, what: impl Into<String>, expected: String, seen: String) -> Comparison {
@@ -110,7 +112,12 @@ fn alert(
             (all, _) => doubled += all.len().saturating_sub(1),
         }
     }
-    let came_to = |raised: usize, sent: usize| format!("{raised} alert, {sent} sent");
+    let is_alert = expected.kind == SimulatedKind::Alert;
+    // Notices leave no record.
+    let came_to = |raised: usize, sent: usize| match is_alert {
+        true => format!("{raised} alert, {sent} sent"),
+        false => format!("{sent} sent"),
+    };
     let doubled = if doubled > 0 { format!(", {doubled} again") } else { String::new() };
     let channels: Vec<&str> = contacts.iter().map(|contact| contact.channel().as_str()).collect();
     let what = format!("{} {what}, {}", uses.subject, channels.join(" + "));
@@ -119,6 +126,49 @@ fn alert(
         check.note = format!("{after_the_kill} sent again after the kill, same id");
     }
     check
+}
+
+/// The section on what the alerts of one limit are beside each other.
+const LIVES: &str = "alerts in time";
+
+/// A forecast comes true if the limit is reached about when it said: within the ten minutes to which it is rounded.
+fn forecast(scenario: &Scenario, seen: &ObservedRun) -> Comparison {
+    let expected = seen.arrivals.iter().find_map(|arrival| match &arrival.told {
+        Told::Forecast(expected) => Some((arrival, (*expected)?)),
+        _ => None,
+    });
+    let reached = expected.and_then(|(forecast, _)| {
+        let of_subject = scenario.subjects.iter().find(|one| one.alerts.iter().any(|of| of.id == forecast.alert))?;
+        let full = of_subject.raised().last()?;
+        seen.arrivals.iter().find_map(|arrival| match arrival.told {
+            Told::RaisedAt(at) if arrival.alert == full.id => Some(at),
+            _ => None,
+        })
+    });
+    let mut check = text(LIVES, "minutes from forecast to limit", "10 at most".to_owned(), "none".to_owned());
+    if let (Some((_, expected)), Some(reached)) = (expected, reached) {
+        let minutes = (expected - reached).num_seconds().unsigned_abs().div_ceil(60);
+        (check.ok, check.seen) = (minutes <= 10, minutes.to_string());
+        check.note = format!("foreseen for {}, reached at {}", expected.format("%H:%M"), reached.format("%H:%M"));
+    }
+    check
+}
+
+fn end(seen: &ObservedRun) -> Comparison {
+    let reason = seen.arrivals.iter().find_map(|arrival| match &arrival.told {
+        Told::End(reason) => Some(reason.clone()),
+        _ => None,
+    });
+    text(LIVES, "reason of the end", "limit_raised".to_owned(), reason.unwrap_or_else(|| "none".to_owned()))
+}
+
+/// All alerts of the contact with a digest are in one message.
+fn digest(scenario: &Scenario, seen: &ObservedRun) -> Comparison {
+    let digests: BTreeSet<(&String, usize)> = seen.arrivals.iter().filter_map(ReceivedAttempt::digest).collect();
+    let alerts = scenario.subjects.iter().filter(|one| one.has_digest()).map(|one| one.raised().count()).sum::<usize>();
+    let text_of = |messages: usize, alerts: usize| format!("{messages} message, {alerts} alerts");
+    let seen = digests.iter().map(|(_, alerts)| alerts).sum();
+    text(LIVES, "digest", text_of(1, alerts), text_of(digests.len(), seen))
 }
 
 fn refusals(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
@@ -137,11 +187,11 @@ fn totals(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
     let made = sum(|simulated| simulated.alerts.len() * simulated.contacts.len());
     let balance = totals.delivered + totals.dead + totals.muted + totals.expired + totals.cancelled + totals.pending;
     vec![
-        number(SECTION, "events counted", sum(|simulated| simulated.uses.events as usize), totals.counted),
+        number(SECTION, "events counted", sum(|simulated| simulated.uses.counted() as usize), totals.counted),
         number(SECTION, "ids seen before", scenario.repeated, totals.duplicates),
         number(SECTION, "events refused", scenario.refused.values().sum(), totals.refused),
         number(SECTION, "events left unread", 0, seen.unread),
-        number(SECTION, "alerts raised", sum(|simulated| simulated.alerts.len()), totals.raised),
+        number(SECTION, "alerts raised", sum(|simulated| simulated.raised().count()), totals.raised),
         number(SECTION, "deliveries made", made, totals.made),
         number(SECTION, "deliveries delivered", made, totals.delivered),
         number(SECTION, "delivered + dead + ... + pending", totals.made, balance),
@@ -156,7 +206,11 @@ fn messages(seen: &ObservedRun) -> Vec<Comparison> {
     let check = |what: &str, expected, is: &dyn Fn(&ReceivedAttempt) -> bool| {
         number("what the receivers say", what, expected, seen.arrivals.iter().filter(|one| is(one)).count() as u64)
     };
-    let agrees = |arrival: &ReceivedAttempt| seen.raised.contains(&(arrival.alert.clone(), arrival.numbers));
+    let agrees = |arrival: &ReceivedAttempt| {
+        // Notices leave no record.
+        matches!(arrival.told, Told::Forecast(_) | Told::End(_))
+            || seen.raised.contains(&(arrival.alert.clone(), arrival.numbers))
+    };
     let mut sound = check("signatures and mails in order", all, &|arrival| arrival.problem.is_none());
     sound.note = seen.arrivals.iter().find_map(|arrival| arrival.problem.clone()).unwrap_or_default();
     let retried = check("attempts answered with 503", FAILURES as u64, &|arrival| !arrival.is_accepted());
@@ -180,7 +234,7 @@ mod tests {
         };
         for simulated in &scenario.subjects {
             seen.counts.push(scenario.total_units(simulated));
-            seen.totals.counted += u64::from(simulated.uses.events);
+            seen.totals.counted += simulated.uses.counted();
             for expected in &simulated.alerts {
                 let (id, numbers) = (expected.id.clone(), AlertNumbers { percent: 80, used: 101, limit: 100 });
                 for contact in &simulated.contacts {
@@ -190,6 +244,7 @@ mod tests {
                         alert: id.clone(),
                         status: 204,
                         numbers,
+                        told: told(simulated, expected),
                         sound: String::new(),
                         problem: None,
                         at: now,
@@ -200,7 +255,9 @@ mod tests {
                     seen.arrivals.push(arrival);
                     seen.totals.made += 1;
                 }
-                seen.raised.push((id, numbers));
+                if expected.kind == SimulatedKind::Alert {
+                    seen.raised.push((id, numbers));
+                }
             }
         }
         for (reason, count) in &scenario.refused {
@@ -211,6 +268,19 @@ mod tests {
         seen.totals.raised = seen.raised.len() as u64;
         seen.totals.delivered = seen.totals.made;
         seen
+    }
+
+    /// What its message says in a correct demonstration.
+    fn told(simulated: &SimulatedSubject, expected: &SimulatedAlert) -> Told {
+        let at = chrono::DateTime::from_timestamp_millis(1_795_250_000_000).expect("a time");
+        match expected.kind {
+            SimulatedKind::Forecast => Told::Forecast(Some(at + Duration::from_secs(600))),
+            SimulatedKind::End => Told::End("limit_raised".to_owned()),
+            SimulatedKind::Alert if simulated.has_digest() => {
+                Told::Digest { message: "digest_1".to_owned(), alerts: simulated.alerts.len() }
+            }
+            SimulatedKind::Alert => Told::RaisedAt(at),
+        }
     }
 
     /// The names of the wrong numbers after `spoil` changed a correct demonstration.
@@ -224,29 +294,44 @@ mod tests {
     #[test]
     fn each_number_can_be_wrong() {
         let scenario = sample();
-        let wrong = |spoil: fn(&mut ObservedRun)| wrong(&scenario, spoil);
-        assert_eq!(wrong(|_| {}), [""; 0]);
-        assert_eq!(compare(&scenario, &right(&scenario)).len(), 57);
-        assert_eq!(wrong(|seen| seen.counts[0] += 1), ["alice, requests"]);
-        assert_eq!(wrong(|seen| seen.refused.clear()).len(), scenario.refused.len());
-        assert_eq!(wrong(|seen| seen.refused.push("wrong_partition".to_owned())), ["wrong_partition"]);
-        assert_eq!(wrong(|seen| seen.totals.counted += 1), ["events counted"]);
-        assert_eq!(wrong(|seen| seen.totals.duplicates -= 1), ["ids seen before"]);
-        assert_eq!(wrong(|seen| seen.totals.refused += 1), ["events refused"]);
-        assert_eq!(wrong(|seen| seen.unread = 1), ["events left unread"]);
-        assert_eq!(wrong(|seen| seen.totals.raised += 1), ["alerts raised"]);
-        assert_eq!(wrong(|seen| seen.totals.pending += 1), ["delivered + dead + ... + pending"]);
-        assert_eq!(wrong(|seen| seen.taken_over = None), ["kills survived"]);
-        assert_eq!(wrong(|seen| seen.ended = "signal: 9 (SIGKILL)".to_owned()), ["end after SIGTERM"]);
-        let forged: fn(&mut _) = |seen: &mut ObservedRun| seen.arrivals[0].problem = Some("no signature".to_owned());
-        assert_eq!(wrong(forged), ["signatures and mails in order"]);
-        assert_eq!(wrong(|seen| seen.arrivals[0].numbers.used += 1), ["numbers as in the alert's record"]);
+        let wrong = |spoil: &dyn Fn(&mut ObservedRun)| wrong(&scenario, spoil);
+        assert_eq!(wrong(&|_| {}), [""; 0]);
+        assert_eq!(compare(&scenario, &right(&scenario)).len(), 68);
+        assert_eq!(wrong(&|seen| seen.counts[0] += 1), ["alice, requests"]);
+        assert_eq!(wrong(&|seen| seen.refused.clear()).len(), scenario.refused.len());
+        assert_eq!(wrong(&|seen| seen.refused.push("wrong_partition".to_owned())), ["wrong_partition"]);
+        assert_eq!(wrong(&|seen| seen.totals.counted += 1), ["events counted"]);
+        assert_eq!(wrong(&|seen| seen.totals.duplicates -= 1), ["ids seen before"]);
+        assert_eq!(wrong(&|seen| seen.totals.refused += 1), ["events refused"]);
+        assert_eq!(wrong(&|seen| seen.unread = 1), ["events left unread"]);
+        assert_eq!(wrong(&|seen| seen.totals.raised += 1), ["alerts raised"]);
+        assert_eq!(wrong(&|seen| seen.totals.pending += 1), ["delivered + dead + ... + pending"]);
+        assert_eq!(wrong(&|seen| seen.taken_over = None), ["kills survived"]);
+        assert_eq!(wrong(&|seen| seen.ended = "signal: 9 (SIGKILL)".to_owned()), ["end after SIGTERM"]);
+        let forged = |seen: &mut ObservedRun| seen.arrivals[0].problem = Some("no signature".to_owned());
+        assert_eq!(wrong(&forged), ["signatures and mails in order"]);
+        assert_eq!(wrong(&|seen| seen.arrivals[0].numbers.used += 1), ["numbers as in the alert's record"]);
+        let change = |seen: &mut ObservedRun, from: fn(&Told) -> bool, to: &Told| {
+            seen.arrivals.iter_mut().filter(|one| from(&one.told)).for_each(|one| one.told = to.clone());
+        };
+        let late = Told::Forecast(chrono::DateTime::from_timestamp_millis(1_795_250_660_000));
+        assert_eq!(
+            wrong(&|seen| change(seen, |told| matches!(told, Told::Forecast(_)), &late)),
+            ["minutes from forecast to limit"]
+        );
+        let reset = Told::End("reset".to_owned());
+        assert_eq!(wrong(&|seen| change(seen, |told| matches!(told, Told::End(_)), &reset)), ["reason of the end"]);
+        let two = |seen: &mut ObservedRun| {
+            let first = seen.arrivals.iter_mut().find(|one| one.digest().is_some()).expect("one");
+            first.told = Told::Digest { message: "digest_2".to_owned(), alerts: 1 };
+        };
+        assert_eq!(wrong(&two), ["digest"]);
         // A missing alert, and an unexpected one.
-        let strange: fn(&mut _) = |seen: &mut ObservedRun| {
+        let strange = |seen: &mut ObservedRun| {
             seen.raised[0].0 = AlertId::from_stored("alert_0");
             seen.arrivals[0].alert = AlertId::from_stored("alert_0");
         };
-        assert_eq!(wrong(strange), ["alice 80 % of 5000/day, email", "any other"]);
+        assert_eq!(wrong(&strange), ["alice 80 % of 5000/day, email", "any other"]);
     }
 
     /// A lost delivery to one of two contacts is wrong. Only messages that the killed daemon had sent and could not

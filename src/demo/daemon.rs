@@ -42,6 +42,7 @@ stream.partitions = {partitions}
 subjects.separator = "{SEPARATOR}"
 plans.free = {{ limits.requests = 5000, thresholds = [80, 100] }}
 plans.pro = {{ limits.requests = 20000, thresholds = [80, 100] }}
+plans.foreseen = {{ limits.requests = 1300, thresholds = [100], forecast = {{ windows = ["day"] }} }}
 fallback.contacts = [{{ channel = "email", address = "{FALLBACK_ADDRESS}" }}]
 retry = {{ first = "400ms", factor = 2.0 }}
 delivery = {{ probe_first = "1s", probe_max = "2s" }}

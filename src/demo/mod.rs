@@ -19,6 +19,7 @@ use crate::types::PARTITIONS_MAX;
 mod compare;
 mod daemon;
 mod environment;
+mod expected;
 pub(crate) mod mail;
 mod received;
 pub(crate) mod receivers;
@@ -39,8 +40,8 @@ const TRAFFIC_FAST: Duration = Duration::from_secs(4);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Needs no configuration and reads none. Starts a Redis, a catcher for mail and webhooks and the daemon, all on \
-    free ports and in a temporary folder; sends some 42,000 usage events for ten subjects, kills the daemon in the middle of \
-    them, shows the alerts as they arrive, and ends with a table of what was expected and what was seen. Exit 1 when a count, an \
+    free ports and in a temporary folder; sends some 46,000 usage events for twelve subjects, kills the daemon in the middle of \
+    them, shows the alerts as they arrive, among them a forecast that comes true, the end of an alert and a digest, and ends with a table of what was expected and what was seen. Exit 1 when a count, an \
     alert, a delivery or a refusal is missing, doubled or wrong.
 
 Examples:

@@ -13,15 +13,16 @@ use tokio::time::{interval, timeout};
 use super::compare::{Comparison, ObservedRun, compare};
 use super::daemon::{self, Daemon};
 use super::environment::DemoEnvironment;
+use super::expected::SimulatedAlert;
 use super::received::{AlertNumbers, FAILURES, LocalReceivers, ReceivedAttempt};
-use super::scenario::{self, SECOND_GRANT, Scenario, SimulatedSubject, SubjectUse, Upgrade};
+use super::scenario::{self, Hold, HoldName, SECOND_GRANT, Scenario, SimulatedSubject, SubjectUse};
 use super::screen::Screen;
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
 use crate::redis_client::{Partition, Partitions, RedisEndpoint};
 use crate::terminal::table::Color;
 use crate::types::keys::{self, SUBJECT_PREFIX_DEFAULT};
-use crate::types::{Alert, Keys, PartitionNumber, Percent, Period, Separator, Subject};
+use crate::types::{Alert, Keys, PartitionNumber, Percent, Period, Separator};
 use crate::views::refused;
 
 /// The stream's name, as in the defaults.
@@ -88,7 +89,7 @@ pub(super) async fn run(
         seen,
         refused_said,
         allowed: &allowed,
-        upgraded: BTreeSet::new(),
+        holds_over: BTreeSet::new(),
     };
     let all = async { tokio::try_join!(scenario.send(partitions, duration, &sent, &allowed), run.follow(daemon)) };
     match timeout(WITHIN.saturating_sub(screen.elapsed()), all).await {
@@ -97,12 +98,12 @@ pub(super) async fn run(
         Err(_) => screen.say(Color::Red, "failed", "not everything was done in time")?,
     }
     run.seen.ended = daemon.drain().await?;
-    while let Ok(arrival) = timeout(Duration::ZERO, run.receivers.next(&scenario.subjects)).await {
-        run.take(arrival)?;
+    while let Ok(arrivals) = timeout(Duration::ZERO, run.receivers.next(&scenario.subjects)).await {
+        run.take(arrivals)?;
     }
     screen.say(Color::Gray, "daemon", format_args!("drained after SIGTERM, {}", run.seen.ended))?;
     run.look().await?;
-    let expected = scenario.subjects.iter().flat_map(|simulated| &simulated.alerts);
+    let expected = scenario.subjects.iter().flat_map(SimulatedSubject::raised);
     let periods: BTreeSet<Period> = expected.map(|expected| expected.period).collect();
     let periods: Vec<Period> = periods.into_iter().collect();
     for partition in partitions.iter() {
@@ -132,8 +133,8 @@ struct Run<'a> {
     refused_said: BTreeSet<(String, String)>,
     /// Number of events that may be sent so far.
     allowed: &'a Cell<u64>,
-    /// Subjects whose limits were changed.
-    upgraded: BTreeSet<Subject>,
+    /// The holds that are over.
+    holds_over: BTreeSet<HoldName>,
 }
 
 impl Run<'_> {
@@ -144,10 +145,10 @@ impl Run<'_> {
         let mut looks = interval(LOOK_EVERY);
         loop {
             tokio::select! {
-                arrival = self.receivers.next(&self.scenario.subjects) => self.take(arrival)?,
+                arrivals = self.receivers.next(&self.scenario.subjects) => self.take(arrivals)?,
                 _ = looks.tick() => {
                     daemon.check_running()?;
-                    self.upgrade().await?;
+                    self.end_holds().await?;
                     if self.seen.taken_over.is_none() && self.sent.get() >= kill_after {
                         self.replace(daemon).await?;
                     }
@@ -162,19 +163,19 @@ impl Run<'_> {
         }
     }
 
-    /// Changes the limits of subjects when their time has come.
-    async fn upgrade(&mut self) -> anyhow::Result<()> {
+    /// Ends the holds whose alert has arrived, and changes the limits of their subjects.
+    async fn end_holds(&mut self) -> anyhow::Result<()> {
         if self.sent.get() < self.allowed.get() {
             return Ok(());
         }
-        for SimulatedSubject { uses, alerts, .. } in &self.scenario.subjects {
-            let Some(Upgrade { after, fields, grant, .. }) = &uses.upgrade else { continue };
+        for (name, SimulatedSubject { uses, alerts, .. }, Hold { after, fields, grant, .. }) in self.scenario.holds() {
             let mut arrived = self.seen.arrivals.iter().map(|arrival| &arrival.alert);
             let is_told = arrived.any(|id| alerts.iter().any(|alert| alert.what == *after && alert.id == *id));
-            if !is_told || !self.upgraded.insert(uses.subject.clone()) {
+            if !is_told || !self.holds_over.insert(name) {
                 continue;
             }
             let done = match grant {
+                None if fields.is_empty() => continue,
                 Some(units) => {
                     scenario::add_grant(self.partitions, uses, *units, SECOND_GRANT).await?;
                     let SubjectUse { subject, metric, .. } = uses;
@@ -191,7 +192,7 @@ impl Run<'_> {
             };
             self.screen.say(Color::Gray, "upgrade", format_args!("{} buys more: {done}", uses.subject))?;
         }
-        self.allowed.set(self.scenario.held_at(&self.upgraded));
+        self.allowed.set(self.scenario.held_at(&self.holds_over));
         Ok(())
     }
 
@@ -241,18 +242,24 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Prints an attempt that reached a receiver.
-    fn take(&mut self, arrival: ReceivedAttempt) -> anyhow::Result<()> {
+    /// Prints the attempts that reached a receiver in one message.
+    fn take(&mut self, arrivals: Vec<ReceivedAttempt>) -> anyhow::Result<()> {
+        arrivals.into_iter().try_for_each(|arrival| self.take_one(arrival))
+    }
+
+    fn take_one(&mut self, arrival: ReceivedAttempt) -> anyhow::Result<()> {
         let before = self.seen.arrivals.iter();
         let attempt = 1 + before.filter(|one| (&one.alert, &one.contact) == (&arrival.alert, &arrival.contact)).count();
-        let is_of =
-            |simulated: &&SimulatedSubject| simulated.alerts.iter().any(|expected| expected.id == arrival.alert);
-        let subject = self.scenario.subjects.iter().find(is_of);
-        let subject = subject.map_or("nobody", |simulated| simulated.uses.subject.as_str());
-        let AlertNumbers { percent, used, limit } = arrival.numbers;
-        let whose = format!("{:7}  {subject:11} {percent:>3} %", arrival.channel.as_str());
+        let all = self.scenario.subjects.iter();
+        let mut all = all.flat_map(|one| one.alerts.iter().map(|alert| (one.uses.subject.as_str(), alert)));
+        let found = all.find(|(_, expected)| expected.id == arrival.alert);
+        let (subject, what) = found.map_or(("nobody", ""), |(subject, SimulatedAlert { what, .. })| (subject, what));
+        let what = what.split(" of ").next().unwrap_or_default();
+        let AlertNumbers { used, limit, .. } = arrival.numbers;
+        let whose = format!("{:7}  {subject:11} {what:>8}", arrival.channel.as_str());
         if arrival.is_accepted() {
             let judged = arrival.problem.as_ref().map_or(arrival.sound.clone(), |problem| format!("WRONG: {problem}"));
+            let judged = judged + &arrival.told.to_string();
             let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
             let what = format!("{whose}  {} of {}, {judged}{again}", HumanCount(used), HumanCount(limit));
             self.screen.say(Color::Green, "alert", what)?;

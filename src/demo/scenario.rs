@@ -11,18 +11,17 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use tokio::time::{Instant, interval};
 
+use super::expected::{INSTANCE, SimulatedAlert, SimulatedKind};
 use crate::actions::grants::{self, NewGrant};
 use crate::channels::webhook::secret;
 use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
+use crate::forecast::{DayCount, UsageProfile};
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::Plans;
 use crate::subjects::config::PlanConfig;
 use crate::subjects::record::TIMEZONE;
-use crate::types::{
-    AlertId, AlertKey, BillingDay, Day, DaySpan, DeploymentId, Keys, Limits, Metric, Percent, Period, PeriodSpan,
-    Separator, Subject, Units, UnixMs, Window, WindowLimit,
-};
+use crate::types::{Day, DaySpan, Keys, Metric, Separator, Subject, Units, UnixMs, Window, keys};
 use crate::zones::Zone;
 
 /// The scenario; {steady} and {flaky} are the URLs of receivers.
@@ -35,14 +34,14 @@ const PLAN: &str = "free";
 const FIRST_GRANT: &str = "invoice-1";
 /// The id of the grant that it buys during the traffic.
 pub(super) const SECOND_GRANT: &str = "invoice-2";
-/// The deployment id that the daemon finds, so that the ids of its alerts are known in advance.
-const INSTANCE: &str = "demo";
 /// The fallback contact: it gets the alerts of subjects without contacts.
 pub(super) const FALLBACK_ADDRESS: &str = "ops@example.com";
 /// Interval between two writes of events.
 const TICK: Duration = Duration::from_millis(40);
 /// Delay of a repeated event after its first sending, as a share of the traffic.
 const REPEAT_AFTER: f64 = 0.005;
+/// Number of earlier days from which a subject's usual usage is known.
+const USUAL_DAYS: i32 = 14;
 
 #[derive(Deserialize)]
 struct File {
@@ -57,7 +56,8 @@ pub(super) struct SubjectUse {
     pub(super) subject: Subject,
     #[serde(default)]
     pub(super) metric: Metric,
-    /// The expected alerts, which follow from `fields` or the plan and the usage: `80 % of 5000/day`.
+    /// The expected alerts and notices, which follow from `fields` or the plan and the usage: `80 % of 5000/day`,
+    /// `forecast of 5000/day`, and after all alerts of a limit `end of 5000/day`.
     #[serde(default)]
     alerts: Vec<String>,
     /// The fields of its hash; empty for a subject unknown to Redis.
@@ -66,34 +66,35 @@ pub(super) struct SubjectUse {
     /// Email addresses and URLs.
     #[serde(default)]
     contacts: Vec<String>,
+    /// Further fields of each of them.
+    #[serde(default)]
+    options: BTreeMap<String, serde_json::Value>,
     /// The units of its first grant.
     pub(super) grant: Option<Units>,
+    /// Units of each hour of the days before.
+    usual_per_hour: Option<u64>,
+    /// Units of an event that is sent before the daemon starts.
+    morning: Option<u64>,
     #[serde(default)]
-    pub(super) events: u32,
+    events: u32,
     #[serde(default)]
     units: Vec<u64>,
     repeat_every: Option<u32>,
-    pub(super) upgrade: Option<Upgrade>,
+    #[serde(default)]
+    pub(super) holds: Vec<Hold>,
 }
 
-/// New fields of a subject's hash during the traffic, or another grant.
+/// All traffic waits for an alert, and then for new fields of the subject's hash or another grant.
 #[derive(Deserialize)]
-pub(super) struct Upgrade {
-    /// The share of the traffic before the change.
-    pub(super) at: f64,
-    /// The alert that must arrive before the change.
+pub(super) struct Hold {
+    /// The share of the traffic before it.
+    at: f64,
+    /// The alert that must arrive.
     pub(super) after: String,
     #[serde(default)]
     pub(super) fields: BTreeMap<String, String>,
     /// The units of the grant.
     pub(super) grant: Option<Units>,
-}
-
-pub(super) struct SimulatedAlert {
-    /// As in the file.
-    pub(super) what: String,
-    pub(super) id: AlertId,
-    pub(super) period: Period,
 }
 
 #[derive(Deserialize)]
@@ -112,6 +113,9 @@ pub(super) struct SimulatedSubject {
     pub(super) contacts: Vec<Contact>,
 }
 
+/// A hold: its subject, and the alert that it waits for.
+pub(super) type HoldName = (Subject, String);
+
 /// Everybody, and everything that will be sent.
 pub(super) struct Scenario {
     pub(super) subjects: Vec<SimulatedSubject>,
@@ -119,6 +123,8 @@ pub(super) struct Scenario {
     pub(super) refused: BTreeMap<String, u64>,
     /// How many events bear an id that was sent before.
     pub(super) repeated: u64,
+    /// The time of all events.
+    now: UnixMs,
     /// The fields of every event, name and value in turn, in the order of sending.
     events: Vec<Vec<Vec<u8>>>,
 }
@@ -126,7 +132,24 @@ pub(super) struct Scenario {
 impl SubjectUse {
     /// The units of its own events.
     fn own_units(&self) -> u64 {
-        self.units.iter().cycle().take(self.events as usize).sum()
+        self.morning.unwrap_or(0) + self.units.iter().cycle().take(self.events as usize).sum::<u64>()
+    }
+
+    /// The number of its events that count.
+    pub(super) fn counted(&self) -> u64 {
+        u64::from(self.events) + u64::from(self.morning.is_some())
+    }
+}
+
+impl SimulatedSubject {
+    /// Whether its contacts get one message for what comes within a time.
+    pub(super) fn has_digest(&self) -> bool {
+        self.uses.options.contains_key("digest")
+    }
+
+    /// Its alerts, without notices.
+    pub(super) fn raised(&self) -> impl Iterator<Item = &SimulatedAlert> {
+        self.alerts.iter().filter(|expected| expected.kind == SimulatedKind::Alert)
     }
 }
 
@@ -136,6 +159,9 @@ impl Scenario {
     pub(super) fn parse(file: &str, now: UnixMs) -> anyhow::Result<Self> {
         let hours = |hours: i64| now.plus(hours * 3_600_000).0.to_string();
         let file = file.replace("{3 days ago}", &hours(-72)).replace("{in 2 hours}", &hours(2));
+        // These names count hours to the west.
+        let noon = format!("Etc/GMT{:+}", now.0.div_euclid(3_600_000).rem_euclid(24) - 12);
+        let file = file.replace("{noon}", &noon);
         let File { subjects, refused: bad } = toml::from_str(&file)?;
         let subjects = subjects.into_iter().map(|uses| uses.at(now)).collect::<anyhow::Result<Vec<_>>>()?;
         let (mut placed, mut repeated, mut refused) = (Vec::new(), 0, BTreeMap::new());
@@ -156,7 +182,7 @@ impl Scenario {
             *refused.entry(event.reason.clone()).or_default() += 1;
         }
         placed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        Ok(Self { subjects, refused, repeated, events: placed.into_iter().map(|(_, event)| event).collect() })
+        Ok(Self { subjects, refused, repeated, now, events: placed.into_iter().map(|(_, event)| event).collect() })
     }
 
     pub(super) fn events(&self) -> u64 {
@@ -184,7 +210,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Writes the subjects' hashes with plain HSET, as a platform does. How many there are.
+    /// Writes the subjects' hashes with plain HSET, as a platform does, and what is known of the time before. How many
+    /// there are.
     pub(super) async fn write_subjects(&self, partitions: &Partitions) -> anyhow::Result<usize> {
         let mut pipeline = redis::pipe();
         for Partition { keys, .. } in partitions.iter() {
@@ -196,13 +223,34 @@ impl Scenario {
             pipeline.cmd("HSET").arg(keys.subject(&uses.subject)).arg(&uses.fields);
         }
         let replies: Vec<u64> = client.pipe(&pipeline).await.context("write the subjects")?;
+        let mut before = redis::pipe();
+        for SimulatedSubject { uses, day, .. } in &self.subjects {
+            let SubjectUse { subject, metric, .. } = uses;
+            let Partition { keys, .. } = partitions.partition_of(subject);
+            if let Some(units) = uses.usual_per_hour {
+                let profile = usual(i32::try_from(day.since_epoch())?, units).to_stored();
+                let key = keys.profiles(metric, keys::bucket(subject.as_str()));
+                before.cmd("HSET").arg(key).arg(subject.as_str()).arg(profile);
+            }
+            if let Some(units) = uses.morning {
+                before.cmd("XADD").arg(keys.stream()).arg("*").arg(uses.fields_of(units, self.now));
+            }
+        }
+        let () = client.pipe(&before).await.context("write what was used before")?;
         Ok(replies.len())
     }
 
-    /// How many events are sent before the next upgrade of somebody who is not among `upgraded`.
-    pub(super) fn held_at(&self, upgraded: &BTreeSet<Subject>) -> u64 {
-        let waiting = self.subjects.iter().filter(|simulated| !upgraded.contains(&simulated.uses.subject));
-        let places = waiting.filter_map(|simulated| simulated.uses.upgrade.as_ref()).map(|upgrade| upgrade.at);
+    /// All holds, each with the name by which it is known.
+    pub(super) fn holds(&self) -> impl Iterator<Item = (HoldName, &SimulatedSubject, &Hold)> {
+        self.subjects.iter().flat_map(|simulated| {
+            let holds = simulated.uses.holds.iter();
+            holds.map(move |hold| ((simulated.uses.subject.clone(), hold.after.clone()), simulated, hold))
+        })
+    }
+
+    /// How many events are sent before the next hold that is not among those that are over.
+    pub(super) fn held_at(&self, over: &BTreeSet<HoldName>) -> u64 {
+        let places = self.holds().filter(|(name, ..)| !over.contains(name)).map(|(.., hold)| hold.at);
         let place = places.min_by(f64::total_cmp);
         place.map_or(u64::MAX, |place| (place * self.events() as f64) as u64)
     }
@@ -258,6 +306,19 @@ pub(super) async fn add_grant(
     Ok(())
 }
 
+/// What a daemon has learned of a subject with these units in each hour, at the end of the day before `day`.
+fn usual(day: i32, units: u64) -> UsageProfile {
+    // The first day teaches nothing.
+    let mut profile = UsageProfile::beginning(day - USUAL_DAYS - 1);
+    for day in day - USUAL_DAYS..day {
+        for hour in 1..=24_u32 {
+            let (hour, units) = (f64::from(hour), u64::from(hour) * units);
+            profile.observe(DayCount { day, since: hour - 1.0, hour, units });
+        }
+    }
+    profile
+}
+
 /// The stream that a producer chooses for these fields; any one where they name no subject.
 fn stream_of(keys: &Keys, event: &[Vec<u8>]) -> String {
     let subject = event.chunks_exact(2).find_map(|pair| (pair[0] == b"subject").then_some(&pair[1]));
@@ -274,38 +335,34 @@ impl SubjectUse {
         if contacts.is_empty() {
             contacts.push(Contact::email(FALLBACK_ADDRESS));
         } else {
-            self.fields.insert(CONTACTS.to_owned(), serde_json::to_string(&contacts)?);
+            let mut stored = serde_json::to_value(&contacts)?;
+            for contact in stored.as_array_mut().into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
+                contact.extend(self.options.clone());
+            }
+            self.fields.insert(CONTACTS.to_owned(), stored.to_string());
         }
         let zone: Zone = self.fields.get(TIMEZONE).map_or(Ok(Zone::UTC), |zone| zone.parse())?;
         let span =
             DaySpan::containing(zone, now).with_context(|| format!("the clock says {now}, which is in no day"))?;
-        let alerts = self.alerts.iter().map(|what| self.expected(what, zone, now)).collect::<anyhow::Result<_>>()?;
+        let mut alerts: Vec<SimulatedAlert> = Vec::new();
+        for what in &self.alerts {
+            alerts.push(SimulatedAlert::parse(what, (&self.subject, &self.metric), (zone, now), &alerts)?);
+        }
         Ok(SimulatedSubject { uses: self, day: span.day, alerts, contacts })
     }
 
-    fn expected(&self, what: &str, zone: Zone, now: UnixMs) -> anyhow::Result<SimulatedAlert> {
-        let form = || format!("{what:?} is not of the form \"80 % of 5000/day\"");
-        let (percent, limit) = what.split_once(" % of ").with_context(form)?;
-        let (percent, limits): (Percent, Limits) = (Percent::new(percent.parse()?).with_context(form)?, limit.parse()?);
-        let WindowLimit { window, units } = limits.as_slice()[0];
-        let span = PeriodSpan::containing(window, zone, BillingDay::FIRST, now).with_context(form)?;
-        let units = units.nonzero().with_context(form)?;
-        let units = u64::try_from(percent.threshold_units(units)).unwrap_or(u64::MAX);
-        let (subject, metric, period) = (&self.subject, &self.metric, span.period);
-        let id = AlertId::derive(
-            &DeploymentId::from_stored(INSTANCE),
-            &AlertKey { subject, metric, period, threshold: percent.into(), units },
-        );
-        Ok(SimulatedAlert { what: what.to_owned(), id, period })
+    fn event(&self, number: u32, now: UnixMs) -> Vec<Vec<u8>> {
+        let Self { subject, units, repeat_every, .. } = self;
+        let mut fields = self.fields_of(units[number as usize % units.len()], now);
+        if repeat_every.is_some() {
+            fields.extend([b"id".to_vec(), format!("{subject}-{number}").into_bytes()]);
+        }
+        fields
     }
 
-    fn event(&self, number: u32, now: UnixMs) -> Vec<Vec<u8>> {
-        let Self { subject, metric, units, repeat_every, .. } = self;
-        let units = units[number as usize % units.len()];
-        let mut fields = format!("subject {subject} metric {metric} units {units} ts {}", now.0);
-        if repeat_every.is_some() {
-            fields += &format!(" id {subject}-{number}");
-        }
+    fn fields_of(&self, units: u64, now: UnixMs) -> Vec<Vec<u8>> {
+        let Self { subject, metric, .. } = self;
+        let fields = format!("subject {subject} metric {metric} units {units} ts {}", now.0);
         fields.split(' ').map(|word| word.as_bytes().to_vec()).collect()
     }
 }
@@ -326,6 +383,8 @@ pub(super) mod tests {
         let scenario = sample();
         let once: u64 = scenario.subjects.iter().map(|simulated| u64::from(simulated.uses.events)).sum();
         assert!(scenario.repeated > 100);
+        let counted: u64 = scenario.subjects.iter().map(|simulated| simulated.uses.counted()).sum();
+        assert_eq!(counted, once + 1, "one event comes before the daemon");
         assert_eq!(scenario.events(), once + scenario.repeated + scenario.refused.values().sum::<u64>());
         let of_mallory = scenario.events.iter().filter(|event| event.contains(&b"mallory".to_vec()));
         assert_eq!(of_mallory.map(Vec::len).collect::<Vec<_>>(), [8, 6], "the good one, which has a time, comes first");

@@ -56,7 +56,7 @@ pub(super) fn is_final(group: &AlertGroup, now: UnixMs) -> bool {
     let ends = group.stored.as_ref().map(|stored| &stored.ends.ends);
     group.records.iter().all(|RaisedRecord { alert, .. }| {
         let noted = ends.and_then(|ends| ends.get(&alert.id));
-        noted.is_some_and(|noted| noted.told_at.is_some() && noted.end.is_some())
+        noted.is_some_and(|noted| noted.told_in.is_some() && noted.end.is_some())
             && alert.resets_at.is_some_and(|end| end.0 <= now)
     })
 }

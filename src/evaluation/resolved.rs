@@ -50,8 +50,9 @@ impl StoredNoticeJudge {
             .flat_map(|record| record.earlier.iter().chain([&record.alert]))
             .map(|alert| (&alert.id, alert))
             .collect();
-        let told_at = |id: &AlertId| ends.ends.get(id)?.told_at;
-        let is_newer = |id: &&AlertId| !told.contains(id) && told_at(id).is_none_or(|at| at > notice.raised_at);
+        let told_in = |id: &AlertId| ends.ends.get(id)?.told_in;
+        let this = told.iter().filter_map(told_in).max();
+        let is_newer = |id: &&AlertId| !told.contains(id) && told_in(id).is_none_or(|end| Some(end) > this);
         let newer = alerts.keys().copied().filter(is_newer).filter(|_| notice.only_alert().is_none());
         let newer: Vec<&AlertId> = newer.collect();
         let newer = states(partition, (&newer, &alerts), contact, now).await?;

@@ -84,11 +84,12 @@ impl QuotaState {
             judged.open_from = judged.open_from.into_iter().chain(needed).min();
         }
         if judged.is_over {
+            let end = judged.ends.next();
             let all = records.iter().flat_map(|record| record.earlier.iter().chain([&record.alert]));
             for alert in all {
                 let noted = judged.ends.ends.entry(alert.id.clone()).or_default();
-                if noted.told_at.is_none() {
-                    noted.told_at = Some(Rfc3339(self.now));
+                if noted.told_in.is_none() {
+                    noted.told_in = Some(end);
                     judged.resolved.push(alert);
                 }
             }
@@ -213,6 +214,7 @@ mod tests {
         let end = credited.last_end(&credited.resolved).expect("it has ended");
         assert_eq!((end.reason, end.at), (EndReason::Credited, Rfc3339(UnixMs(30))));
         assert!(!quota(79, limit(110), 40).judge(&credited.ends, &records).has_changes(), "once");
+        assert_eq!(credited.ends.next(), 2);
     }
 
     /// A customer would hear a second time of the end of one alert.

@@ -157,7 +157,10 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(stored) => contacts.read_recipients(notification, stored, leased.clock.now()),
             None => contacts.recipients_of(client, notification, leased.clock.now()).await,
         };
-        let (contacts, mutes) = recipients.map_err(|error| give_back(leased, &error))?;
+        let (mut contacts, mutes) = recipients.map_err(|error| give_back(leased, &error))?;
+        if matches!(notification, QuotaNotification::Resolved(_)) {
+            contacts = contacts.for_end_to(&leased.contact);
+        }
         Ok(LoadedRecipients::OfQuota(notification, contacts, mutes))
     }
 

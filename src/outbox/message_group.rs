@@ -13,13 +13,16 @@ use crate::contacts::resolver::ContactsSource;
 use crate::types::alert::digest_of;
 use crate::types::{ContactId, QuotaNotification};
 
+/// Maximum number of alerts and notices in a message, as in `lease.lua`.
+pub const ALERTS_MAX: usize = 30;
+
 /// Deliveries that leave together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct MessageGroup {
+pub struct MessageGroup {
     /// The same for all of them: `group_` and 32 hex digits.
-    pub(super) name: String,
+    pub name: String,
     /// How long the first one waits for others.
-    pub(super) wait: Duration,
+    pub wait: Duration,
 }
 
 /// The groups of the contacts of all recipients, in their order. `None` for a delivery that leaves alone.
@@ -48,15 +51,26 @@ fn group_of(notification: QuotaNotification<'_>, contact: &Contact, source: Cont
         // It waits until its alert is delivered: in one message both would wait for ever.
         QuotaNotification::Resolved(_) => return None,
     }
-    let (owner, id) = owner(notification, contact, source);
-    if let Some(interval) = contact.digest_of(notification) {
-        let name = format!("group_{}", digest_of(&["digest", owner, id.as_str()]));
-        return Some(MessageGroup { name, wait: interval.get() });
+    if let Some(digest) = digest_group(notification, contact, source) {
+        return Some(digest);
     }
+    let (owner, id) = owner(notification, contact, source);
     let QuotaNotification::Alert(alert) = notification else { return None };
     let of_commit = || digest_of(&["commit", owner, id.as_str(), &alert.last_entry.to_string()]);
     let name = contact.is_for_people().then(|| format!("group_{}", of_commit()))?;
     Some(MessageGroup { name, wait: Duration::ZERO })
+}
+
+/// The digest of the contact that gathers this notification; `None` if it is sent at once.
+pub fn digest_group(
+    notification: QuotaNotification<'_>,
+    contact: &Contact,
+    source: ContactsSource,
+) -> Option<MessageGroup> {
+    let interval = contact.digest_of(notification)?;
+    let (owner, id) = owner(notification, contact, source);
+    let name = format!("group_{}", digest_of(&["digest", owner, id.as_str()]));
+    Some(MessageGroup { name, wait: interval.get() })
 }
 
 /// The subject whose contact it is, and the contact's id there. The contacts of the configuration belong to nobody, so

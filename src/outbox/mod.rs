@@ -43,7 +43,7 @@ pub mod lease;
 mod lease_clock;
 mod leased_message;
 mod leased_recipients;
-mod message_group;
+pub mod message_group;
 mod message_labels;
 mod new_deliveries;
 pub mod notice_judge;

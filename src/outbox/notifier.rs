@@ -123,8 +123,7 @@ impl ChannelNotifier {
         Self { judge: Some(judge), ..self }
     }
 
-    /// The same with links to the portal, for plans without a page of their own.
-    #[must_use]
+    /// The same with links to the portal.
     pub fn with_portal(self, portal: Option<PortalUrls>) -> Self {
         Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
@@ -274,8 +273,8 @@ impl Notifier for ChannelNotifier {
             Err(untold) => return untold,
         };
         let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
-        let message = (request.notification.id(), request.notification.happened_at());
-        let labels = match self.labels_of(&request, message).await {
+        let told = request.notification;
+        let labels = match self.labels_of(&request, (told.id(), told.happened_at())).await {
             Ok(labels) => labels,
             Err(unsent) => return unsent,
         };
@@ -301,6 +300,7 @@ impl Notifier for ChannelNotifier {
         for request in requests {
             // A repeated message is sent again whole: what need not wait takes the others along.
             let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
+            let unsent = unsent.or_else(|| alone(request));
             held_back.push(match unsent {
                 Some(unsent) => Some(unsent),
                 None => self.untrue(request).await,
@@ -359,6 +359,12 @@ fn quiet(request: &AttemptRequest<'_>) -> Option<Settlement> {
     let quota = request.notification.quota();
     let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now))?;
     Some(Settlement::Quiet(end.since(request.now)))
+}
+
+/// Why it leaves the set, if so: the end of alerts is judged alone, because it waits until they are delivered. No end
+/// is put into a group; one that is in a group nevertheless must not be told without a judgment.
+fn alone(request: &AttemptRequest<'_>) -> Option<Settlement> {
+    matches!(request.notification, Notification::Resolved(_)).then_some(Settlement::Released(Duration::ZERO))
 }
 
 /// Why nothing is sent at all, if so.

@@ -24,6 +24,7 @@ impl Recipients {
     /// without any, to the operator's contacts that get notices. So a disabled contact silences nothing.
     ///
     /// The end of alerts goes only to contacts that ask for it: nobody else got these alerts and waits for their end.
+    /// Fallback contacts may have got them before the subject had contacts of its own.
     pub fn select<'a>(
         notification: impl Into<QuotaNotification<'a>>,
         contacts: &ResolvedContacts,
@@ -36,7 +37,8 @@ impl Recipients {
             // An upgrade ends alerts of the plan before.
             let operator = operator.iter().map(|one| &one.contact);
             let hears = |contact: &&Contact| contact.hears_end(notice.scope) && contact.filter.takes(notice);
-            let told = distinct(readable.iter().filter(hears)).into_iter().chain(operator.filter(hears));
+            let told = distinct(readable.iter().filter(hears)).into_iter();
+            let told = told.chain(contacts.fallback_beside_own().filter(hears)).chain(operator.filter(hears));
             return Self { contacts: told.cloned().collect(), source: contacts.source, waits: false };
         }
         let is_left_to_others = !readable.iter().any(hears) && disabled.iter().any(hears);

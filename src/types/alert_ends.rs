@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::timestamp::Rfc3339;
 use super::{Alert, AlertEnd, AlertId, RaisedRecord, ResolvedScope, Subject, UnixMs};
 
 /// What was noticed of the end of one alert.
@@ -13,9 +12,10 @@ pub struct NotedEnd {
     /// Its end; `None` since a new crossing opened it again.
     #[serde(flatten)]
     pub end: Option<AlertEnd>,
-    /// When an end of its quota was raised that covers it. That happens once.
+    /// Which end of its quota covers it: 1 for the first that was raised. That happens once. A time would not tell
+    /// their order if the clock is set back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told_at: Option<Rfc3339>,
+    pub told_in: Option<u32>,
     /// How often that end was withdrawn: an alert was open again before it was sent.
     #[serde(default, skip_serializing_if = "is_default")]
     pub withdrawn: u32,
@@ -56,6 +56,11 @@ impl AlertEnds {
         self.ends.get(alert)?.end
     }
 
+    /// The number of the next end of the quota.
+    pub fn next(&self) -> u32 {
+        self.ends.values().filter_map(|noted| noted.told_in).max().unwrap_or(0).saturating_add(1)
+    }
+
     /// How often an end of these alerts was withdrawn.
     pub fn round_of<'a>(&self, scope: ResolvedScope, alerts: impl IntoIterator<Item = &'a AlertId>) -> u32 {
         let noted = alerts.into_iter().filter_map(|alert| self.ends.get(alert));
@@ -72,7 +77,7 @@ impl AlertEnds {
         for alert in alerts {
             let noted = self.ends.entry(alert.clone()).or_default();
             match scope {
-                ResolvedScope::Quota => (noted.told_at, noted.withdrawn) = (None, round),
+                ResolvedScope::Quota => (noted.told_in, noted.withdrawn) = (None, round),
                 ResolvedScope::Alert => (noted.is_incident_open, noted.incident_withdrawn) = (true, round),
             }
         }

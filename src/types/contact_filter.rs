@@ -78,8 +78,14 @@ impl ContactFilter {
     /// Until when this notification waits if it would be sent at `now`; `None` if it need not wait.
     pub fn quiet_until<'a>(&self, notification: impl Into<QuotaNotification<'a>>, now: UnixMs) -> Option<UnixMs> {
         let notification = notification.into();
-        let quiet = self.quiet.filter(|_| !is_urgent(notification) || self.quiet_all)?;
+        let quiet = self.quiet_of(notification)?;
         quiet.ends_after(now, notification.timezone().parse().unwrap_or(Zone::UTC))
+    }
+
+    /// The quiet time in which this notification waits; `None` if it never does.
+    pub fn quiet_of<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> Option<QuietTime> {
+        let notification = notification.into();
+        self.quiet.filter(|_| !is_urgent(notification) || self.quiet_all)
     }
 
     /// For how long this notification is gathered with others; `None` if it is sent at once, as the end of alerts is.

@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// For how long notifications are gathered into one message, such as `1h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DigestInterval(Duration);
 
 serde_as_text!(DigestInterval);

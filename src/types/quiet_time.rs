@@ -8,7 +8,7 @@ use super::text_form::{inline_schema, serde_as_text};
 use crate::zones::Zone;
 
 /// A part of each day, such as `22:00-07:00`. The end is no longer quiet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuietTime {
     from: NaiveTime,
     to: NaiveTime,

@@ -32,6 +32,7 @@ pub(crate) mod whatif;
 
 mod cursor;
 mod id_prefix;
+mod message_count;
 mod observer;
 
 pub use alerts::kept_periods;

@@ -1,4 +1,4 @@
-//! Which alerts another plan would have raised, from the usage of past days. Writes nothing.
+//! Which alerts another plan would have raised, and in how many messages, from the usage of past days. Writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,23 @@ use futures_util::future::join_all;
 use redis::RedisResult;
 use serde::Serialize;
 
-use crate::contacts::masked_address;
+use super::message_count::MessageCount;
 use crate::contacts::resolver::ContactResolver;
+use crate::contacts::{Contact, masked_address};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::daily_usage;
 use crate::ledger::query::metrics_of;
 use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::ledger::thresholds::thresholds_of;
 use crate::outbox::config::MultiplePolicy;
+use crate::outbox::message_group::digest_group;
 use crate::outbox::recipients::Recipients;
 use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertId, AlertKey, BillingStart, Day, DaySpan, DeploymentId, Limits, Metric, MetricFormat, Period,
-    PeriodSpan, StreamId, Subject, Threshold, UnixMs, Window, WindowLimit,
+    Alert, AlertId, AlertKey, BillingStart, Day, DaySpan, DeploymentId, DigestInterval, Limits, Metric, MetricFormat,
+    Period, PeriodSpan, QuietTime, StreamId, Subject, Threshold, UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
 
@@ -65,8 +67,11 @@ pub struct WhatIfView {
     pub subjects: usize,
     /// Number of alerts under the limits and thresholds that hold now: of the same metrics, for days and longer.
     pub alerts_now: usize,
-    /// Number of messages that they would have caused, one for each threshold and contact.
+    /// Number of messages that they would have caused: one for each alert and contact, and one for what a contact's
+    /// digest gathers, by whole days.
     pub messages: usize,
+    /// The same without digests.
+    pub messages_without_digests: usize,
     /// Limits that can't be replayed, because no usage by hour or in total is kept.
     pub not_replayed: Vec<String>,
     /// Number of subjects that are left out, because their settings can't be read.
@@ -93,6 +98,21 @@ pub struct WhatIfAlertView {
     pub used: u64,
     /// The addresses that would have been told, without their secrets.
     pub to: Vec<String>,
+    /// Those among them to which it would have waited.
+    pub waits: Vec<WhatIfWait>,
+}
+
+/// Why an alert waits before it is sent to an address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct WhatIfWait {
+    /// The address, without its secrets.
+    pub to: String,
+    /// It leaves in one message with others of this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<DigestInterval>,
+    /// It waits for the end of this time if it was raised in it; the hour is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<QuietTime>,
 }
 
 /// A threshold that the usage of a day reaches.
@@ -125,12 +145,13 @@ pub async fn read(
         subjects: 0,
         alerts_now: 0,
         messages: 0,
+        messages_without_digests: 0,
         not_replayed: not_replayed(tried),
         unreadable: 0,
         left_out: 0,
         alerts: Vec::new(),
     };
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut count) = (BTreeSet::new(), MessageCount::default());
     for partition in partitions.iter() {
         if matches!(scope, WhatIfScope::Subject(only) if partitions.partition_of(only).number() != partition.number()) {
             continue;
@@ -139,11 +160,13 @@ pub async fn read(
         for metric in tried.limits.keys() {
             for bucket in buckets_of(scope) {
                 let bucket = Bucket { partition, metric, number: bucket, counted: &counted };
-                replay_bucket(&bucket, partitions.first(), plans, contacts, request, &mut view, &mut seen).await?;
+                let found = (&mut view, &mut seen, &mut count);
+                replay_bucket(&bucket, partitions.first(), plans, contacts, request, found).await?;
             }
         }
     }
     view.subjects = seen.len();
+    (view.messages, view.messages_without_digests) = (count.messages(), count.alerts());
     view.alerts.sort();
     Ok(view)
 }
@@ -162,8 +185,7 @@ async fn replay_bucket(
     plans: &Plans,
     contacts: &ContactResolver,
     request: &WhatIfRequest,
-    view: &mut WhatIfView,
-    seen: &mut BTreeSet<Subject>,
+    (view, seen, count): (&mut WhatIfView, &mut BTreeSet<Subject>, &mut MessageCount),
 ) -> RedisResult<()> {
     let WhatIfRequest { tried, scope, since, .. } = request;
     let Partition { client, keys } = partition;
@@ -213,11 +235,14 @@ async fn replay_bucket(
             let resolved = contacts.read_contacts(&stored);
             for reached in raised {
                 let alert = alert_of(subject, metric, profile, &reached);
-                let told = Recipients::select(&alert, &resolved, MultiplePolicy::Each).contacts;
-                view.messages += told.len();
+                let Recipients { contacts: told, source, .. } =
+                    Recipients::select(&alert, &resolved, MultiplePolicy::Each);
+                for contact in &told {
+                    let digest = digest_group((&alert).into(), contact, source);
+                    count.add(partition.number(), reached.day, digest);
+                }
                 if view.alerts.len() < LISTED_MAX {
-                    let (format, to) = (plans.format_of(metric), told.iter().map(masked_address).collect());
-                    view.alerts.push(reached.shown(subject, metric, format, to));
+                    view.alerts.push(reached.shown(&alert, plans.format_of(metric), &told));
                 } else {
                     view.left_out += 1;
                 }
@@ -262,12 +287,21 @@ fn replay(
 }
 
 impl Reached {
-    fn shown(self, subject: &Subject, metric: &Metric, format: MetricFormat, to: Vec<String>) -> WhatIfAlertView {
+    fn shown(self, alert: &Alert, format: MetricFormat, told: &[Contact]) -> WhatIfAlertView {
         let Self { day, limit, period, threshold, used, .. } = self;
-        let (subject, metric) = (subject.clone(), metric.clone());
+        let (subject, metric) = (alert.subject.clone(), alert.metric.clone());
         let (window, limit) = (limit.window, limit.units.get());
-        WhatIfAlertView { day, subject, metric, format, window, period, threshold, limit, used, to }
+        let (to, waits) = (told.iter().map(masked_address).collect(), told.iter().filter_map(|of| waits(alert, of)));
+        let waits = waits.collect();
+        WhatIfAlertView { day, subject, metric, format, window, period, threshold, limit, used, to, waits }
     }
+}
+
+/// Why the alert waits before it is sent to this contact, if so.
+fn waits(alert: &Alert, contact: &Contact) -> Option<WhatIfWait> {
+    let (digest, quiet) = (contact.digest_of(alert), contact.filter.quiet_of(alert));
+    let does_wait = digest.is_some() || quiet.is_some();
+    does_wait.then(|| WhatIfWait { to: masked_address(contact), digest, quiet })
 }
 
 /// The alert, as far as the filters of contacts look at it.

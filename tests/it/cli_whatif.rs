@@ -56,6 +56,29 @@ async fn a_lower_limit_shows_who_would_have_been_told_and_when() {
     );
 }
 
+/// Without digests a plan would look as if it sent more messages than it does.
+#[tokio::test]
+async fn what_a_digest_gathers_is_one_message_and_a_quiet_time_is_named() {
+    let (usage, [_, second, third]) = recorded().await;
+    let digest = r#"[{"id":"c_1","channel":"email","address":"alice@a.test","digest":"2d","quiet":"22:00-07:00"},
+        {"id":"c_2","channel":"email","address":"boss@a.test"}]"#;
+    usage.set("alice", &[("contacts", digest)]).await;
+    let words = ["--limit", "requests=100/day", "--threshold", "50,60,100", "--subject", "alice"];
+    let view: Value = whatif(&usage, &[&words[..], &["--json"]].concat()).expect_json().remove(0);
+    // Alice is told of 50 % and 60 % on each day: of the first two in one message. 100 % is sent at once.
+    assert_eq!((&view["messages_without_digests"], &view["messages"]), (&json!(14), &json!(10)));
+    let alerts = view["alerts"].as_array().expect("a list");
+    let waits = |day: &str, threshold: u64| {
+        let found = alerts.iter().find(|alert| alert["day"] == day && alert["threshold"] == threshold);
+        found.expect("an alert")["waits"].clone()
+    };
+    assert_eq!(waits(&second, 50), json!([{"to": "alice@a.test", "digest": "2d", "quiet": "22:00-07:00"}]));
+    assert_eq!(waits(&third, 100), json!([]));
+    let shown = whatif(&usage, &words).told();
+    assert!(shown.contains("alice@a.test (digest 2d, quiet 22:00-07:00) boss@a.test"), "{shown}");
+    assert!(shown.contains("7 alerts and 10 messages (14 without digests) for 1 subject"), "{shown}");
+}
+
 #[tokio::test]
 async fn a_file_has_a_plan_and_only_its_subjects_are_replayed() {
     let (usage, [first, ..]) = recorded().await;

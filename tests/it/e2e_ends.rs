@@ -162,6 +162,44 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     assert_eq!(next_body(&mut page).await["event_action"], "resolve");
 }
 
+/// A fallback contact that got the alert waits for its end, although the subject has contacts of its own meanwhile; a
+/// contact that was removed, or that comes instead of it, must hear nothing.
+#[tokio::test]
+async fn an_end_goes_to_those_who_had_the_alert_whoever_the_contacts_are_now() {
+    let mut fallback = receiver().await;
+    let contact = json!([{"channel": "webhook", "url": fallback.url("/"), "secret": secret(1), "resolved": true}]);
+    let of_all = contact.to_string();
+    let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__FALLBACK__CONTACTS", &of_all)).await;
+    let own = json!([{"id": "own", "channel": "email", "address": "own@b.test", "resolved": true}]);
+    set_contacts(&api, "gone", &own).await;
+    for of in ["late", "gone"] {
+        api.use_units(of, 85).await;
+    }
+    assert_eq!(next_body(&mut fallback).await["data"]["subject"], "late");
+    assert!(next(&mut api).await.1.starts_with("gone"));
+    eventually("both are recorded", || async { (api.outbox.totals().await.delivered == 2).then_some(()) }).await;
+    set_contacts(&api, "late", &own).await;
+    set_contacts(&api, "gone", &json!([])).await;
+    let url = api.outbox.server.url();
+    for of in ["late", "gone"] {
+        let words = ["subject", "set", of, "--limit", "requests=200"];
+        quotabell(words).redis(&url).run().expect_done();
+    }
+    let told = next_body(&mut fallback).await;
+    assert_eq!((&told["type"], &told["data"]["subject"]), (&json!("quota.resolved"), &json!("late")));
+    let states = eventually("every end has its outcome", || async {
+        let ends = [ends(&api, "late").await, ends(&api, "gone").await];
+        let state = |of: &Value| of["state"].as_str().expect("a state").to_owned();
+        let mut states = ends.map(|of| of.iter().map(state).collect::<Vec<_>>());
+        states[0].sort_unstable();
+        (states[0].len() == 2 && states[1].len() == 1 && !states.concat().contains(&"pending".to_owned()))
+            .then_some(states)
+    })
+    .await;
+    assert_eq!(states, [vec!["delivered".to_owned(), "expired".to_owned()], vec!["expired".to_owned()]]);
+    assert!(fallback.try_next().is_none() && api.mailbox.try_next().is_none());
+}
+
 /// Credits around a threshold would be told again and again, or the end of an alert that is open again.
 #[tokio::test]
 async fn a_credit_ends_an_alert_once_and_a_new_crossing_opens_it_again() {

@@ -40,8 +40,10 @@ impl Passes {
         let usage = RecordedUsage::start();
         let partition = Partition { client: usage.server.client().into(), keys: usage.keys.clone() };
         let plan: PlanConfig = toml::from_str("limits = { requests = \"5000/day\" }").expect("a plan");
-        let asks = "limits = { requests = \"3000/day\" }\nforecast = { windows = [\"day\"] }\nspike = 2";
-        let asks: PlanConfig = toml::from_str(asks).expect("a plan");
+        // Windows without a limit have nothing to tell.
+        let windows = r#"["day", "week", "month"]"#;
+        let asks = format!("limits = {{ requests = \"3000/day\" }}\nforecast = {{ windows = {windows} }}\nspike = 2");
+        let asks: PlanConfig = toml::from_str(&asks).expect("a plan");
         let plans = Plans::new(&[("free".to_owned(), plan), ("asks".to_owned(), asks)].into(), "free").expect("there");
         let passes = Self { usage, partition, plans };
         passes.run(&["HSET", &passes.usage.keys.checkpoint(), "id", "1-1", "instance", "i"]).await;
@@ -372,6 +374,33 @@ async fn a_forecast_is_told_once_for_each_limit() {
     }
     let of_alice: Vec<_> = passes.notices().await.into_iter().filter(|(subject, ..)| subject == "alice").collect();
     assert_eq!(of_alice, [forecast(3_000), forecast(3_500)]);
+}
+
+/// A server whose clock shows another day for a while, or a subject that moves between zones: nobody hears twice of a
+/// limit, and what is usual stays known.
+#[tokio::test]
+async fn a_clock_that_jumps_and_a_zone_that_changes_tell_nothing_twice() {
+    let passes = at_noon(&[("alice", 2_400)]).await;
+    passes.pass(ms(NOON)).await;
+    let mut units = 2_400;
+    for (at, zone) in [
+        ("2026-11-24T12:00:00Z", "UTC"),
+        ("2026-11-23T13:00:00Z", "UTC"),
+        ("2026-11-23T14:00:00Z", "Pacific/Kiritimati"),
+        ("2026-11-23T15:00:00Z", "UTC"),
+        ("2026-11-22T15:00:00Z", "UTC"),
+        ("2026-11-23T16:00:00Z", "UTC"),
+    ] {
+        passes.usage.set("alice", &[("timezone", zone)]).await;
+        units += 20;
+        passes.usage.count("alice", "requests", day("2026-11-23"), units).await;
+        passes.pass(ms(at)).await;
+    }
+    let forecasts = passes.notices().await.into_iter().filter(|(_, kind, _)| *kind == UsageNoticeKind::Forecast);
+    assert_eq!(forecasts.collect::<Vec<_>>(), [("alice".to_owned(), UsageNoticeKind::Forecast, Some(3_000))]);
+    let profile = passes.profile("alice").await.expect("there");
+    let usual = profile.usual_day(chrono::Weekday::Tue);
+    assert!(profile.days() >= 7 && (2_000.0..2_800.0).contains(&usual), "{} {usual}", profile.days());
 }
 
 /// A pass that is cut off anywhere, and done again by another daemon with the same counts, tells each customer once.

@@ -67,6 +67,7 @@ mod e2e_delivery;
 mod e2e_digest;
 mod e2e_embedded;
 mod e2e_ends;
+mod e2e_ends_moved;
 mod e2e_failover;
 mod e2e_grant_notices;
 mod e2e_grants;

@@ -12,7 +12,12 @@ use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Samp
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
 use quotabell::outbox::{AttemptRequest, DeliverySet, Notifier, RetryConfig, Settlement};
-use quotabell::types::{Alert, Channel, DeliveryId, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
+use quotabell::types::resolved_notice::QuotaNow;
+use quotabell::types::timestamp::Rfc3339;
+use quotabell::types::{
+    Alert, AlertEnd, Channel, DeliveryId, EndReason, Locale, Mute, Notification, OutcomeClass, Percent, ResolvedNotice,
+    ResolvedScope, Secret, UnixMs,
+};
 use tempfile::TempDir;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -411,12 +416,14 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
     assert_eq!(std::iter::from_fn(|| receiver.try_next()).count(), 3);
 }
 
-/// An attempt of two alerts in one message: one below the limit, and one that is used up.
-async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<Settlement> {
-    let alerts = [80, 100].map(|percent| Sample::example().alert(Percent::new(percent).expect("legal"), RAISED));
-    let notifications = alerts.map(Notification::Alert);
-    let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
-    let request = |(notification, delivery)| AttemptRequest {
+/// The request of an attempt when the alert is raised.
+fn request_at<'a>(
+    notification: &'a Notification,
+    delivery: &'a DeliveryId,
+    contact: &'a Contact,
+    attempt: u32,
+) -> AttemptRequest<'a> {
+    AttemptRequest {
         subject_name: None,
         delivery,
         notification,
@@ -430,7 +437,15 @@ async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<
         waited_until: None,
         now: RAISED,
         start_by: soon(),
-    };
+    }
+}
+
+/// An attempt of two alerts in one message: one below the limit, and one that is used up.
+async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<Settlement> {
+    let alerts = [80, 100].map(|percent| Sample::example().alert(Percent::new(percent).expect("legal"), RAISED));
+    let notifications = alerts.map(Notification::Alert);
+    let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
+    let request = |(notification, delivery)| request_at(notification, delivery, contact, attempt);
     let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
     let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
     let held_back = sender.notifier.hold_back(&set, &requests).await;
@@ -468,6 +483,25 @@ async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
     let muted = attempt_both(&sender, &contact, 2).await;
     assert!(matches!(muted[..], [Settlement::Muted(_), Settlement::Muted(_)]), "{muted:?}");
     assert!(receiver.try_next().is_none());
+}
+
+/// An end that came into a group by mistake would be told without a judgment, perhaps before its alert.
+#[tokio::test]
+async fn the_end_of_alerts_leaves_a_set_unsent() {
+    let (sender, contact) = (sender("smtp://localhost"), webhook("https://example.test/"));
+    let at = Rfc3339(RAISED);
+    let quota = QuotaNow { used: 0, limit: None, plan: "free", timezone: "UTC", resets_at: None, now: at };
+    let end = AlertEnd { reason: EndReason::Credited, at };
+    let notice = ResolvedNotice::new(ResolvedScope::Quota, &[&alert()], end, quota).expect("it has an alert");
+    let notifications = [Notification::Resolved(notice), Notification::Alert(alert())];
+    let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
+    let request = |(notification, delivery)| request_at(notification, delivery, &contact, 1);
+    let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
+    for attempt in [1, 2] {
+        let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
+        let held_back = sender.notifier.hold_back(&set, &requests).await;
+        assert_eq!(held_back, [Some(Settlement::Released(Duration::ZERO)), None]);
+    }
 }
 
 /// Two alerts in one email: one id for mail programs and one thread, and each alert with its own text.

@@ -156,7 +156,7 @@ async fn all_over(partitions: &Partitions) -> Vec<alert_ends::AlertGroup> {
         let told = |group: &alert_ends::AlertGroup| {
             let ends = group.ends();
             alerts(group)
-                .all(|alert| ends.ends.get(&alert.id).is_some_and(|end| end.end.is_some() && end.told_at.is_some()))
+                .all(|alert| ends.ends.get(&alert.id).is_some_and(|end| end.end.is_some() && end.told_in.is_some()))
         };
         groups.iter().all(told).then_some(groups)
     })

@@ -45,7 +45,7 @@ pub use message::Mail;
 
 use message::parse_author;
 pub(super) use outcomes::hint;
-use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
+use templates::{DISABLED, RESOLVED, Rendered, SAMPLE_VERIFICATION, Templates, USAGE_NOTICE, VerifyVariables};
 
 /// Maximum deadline of an attempt. RFC 5321 4.5.3.2 demands 10 minutes just for the final dot.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -261,7 +261,10 @@ fn render_with(
             Some(templates.render_verification(variables, locale))
         }
         Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
-        Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(Rendered::from)),
+        Content::ContactDisabled(notice) => {
+            let variables = notice_text::disabled_variables(notice);
+            Some(templates.render_notice(DISABLED, &variables, locale).map(Rendered::from))
+        }
         Content::Digest(_) => Some(Ok(notice_text::render(content, labels, now).into())),
     }
 }
@@ -291,7 +294,7 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
     let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
     let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
     let notice = DisabledNotice { subject: alert.subject.clone(), ..notice_text::disabled_sample() };
-    let disabled = templates.render_disabled(&notice, locale)?;
+    let disabled = templates.render_notice(DISABLED, &notice_text::disabled_variables(&notice), locale)?;
     let mail = templates.render(alert, labels, AlertPurpose::Alert, locale)?;
     let mails = [mail, templates.render_verification(question, locale)?];
     let texts = mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
@@ -299,9 +302,10 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
     let Rendered { subject_line, text, html } =
         templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
     let usage_notice = usage_text::sample_for(alert);
-    let usage = templates.render_usage_notice(&usage_notice, labels, AlertPurpose::Alert, locale)?;
-    let resolved = resolved_text::sample_for(alert);
-    let resolved = templates.render_resolved(&resolved, labels, AlertPurpose::Alert, locale)?;
+    let variables = usage_text::variables(&usage_notice, labels, AlertPurpose::Alert);
+    let usage = templates.render_notice(USAGE_NOTICE, &variables, locale)?;
+    let variables = resolved_text::variables(&resolved_text::sample_for(alert), labels, AlertPurpose::Alert);
+    let resolved = templates.render_notice(RESOLVED, &variables, locale)?;
     let several = templates.render_set(&set_text::sample(alert, &usage_notice, labels), now, locale)?;
     let notices = [disabled.heading, disabled.text, subject_line, text, html, usage.heading, usage.text];
     let last = [resolved.heading, resolved.text, several.subject_line, several.text, several.html];

@@ -18,23 +18,23 @@ use crate::channels::channel::{AlertPurpose, Content, MessageSet, SetItem};
 use crate::channels::error::ChannelError;
 use crate::channels::grant_text;
 use crate::channels::labels::Labels;
-use crate::channels::notice_text::{self, NoticeText};
+use crate::channels::notice_text::{self, NoticeText, one_line};
 use crate::channels::resolved_text;
 use crate::channels::sample::{SAMPLE_AT, Sample};
 use crate::channels::set_text;
 use crate::channels::templating::{self, entities, environment, variables};
 use crate::channels::usage_text;
 use crate::types::text::printable;
-use crate::types::{Alert, DisabledNotice, GrantNotice, Locale, Percent, ResolvedNotice, UnixMs, UsageNotice};
+use crate::types::{Alert, GrantNotice, Locale, Percent, UnixMs};
 
 /// The templates of an alert: the prefix of the subject line of a copy or a test, and the three parts.
 const ALERT: [&str; 4] = ["prefix.txt", "subject.txt", "alert.txt", "alert.html"];
 const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
-const USAGE_NOTICE: [&str; 2] = ["usage_notice_subject.txt", "usage_notice.txt"];
-const RESOLVED: [&str; 2] = ["resolved_subject.txt", "resolved.txt"];
+pub(super) const USAGE_NOTICE: [&str; 2] = ["usage_notice_subject.txt", "usage_notice.txt"];
+pub(super) const RESOLVED: [&str; 2] = ["resolved_subject.txt", "resolved.txt"];
 const ALERTS: [&str; 3] = ["alerts_subject.txt", "alerts.txt", "alerts.html"];
-const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
+pub(super) const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
 const SHARED: [(&str, &str); 6] = [
     ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
@@ -147,15 +147,16 @@ impl Templates {
             self.render_grant_expires(&notice, &labels, purpose, now, Some(locale))?;
         }
         for (notice, labels, purpose) in usage_text::samples() {
-            self.render_usage_notice(&notice, &labels, purpose, Some(locale))?;
+            self.render_notice(USAGE_NOTICE, &usage_text::variables(&notice, &labels, purpose), Some(locale))?;
         }
         for (notice, labels, purpose) in resolved_text::samples() {
-            self.render_resolved(&notice, &labels, purpose, Some(locale))?;
+            self.render_notice(RESOLVED, &resolved_text::variables(&notice, &labels, purpose), Some(locale))?;
         }
         let (alert, notice) = (Sample::example().alert(sample_percent(), SAMPLE_AT), usage_text::sample());
         let set = set_text::sample(&alert, &notice, &Labels::sample());
         self.render_set(&set, SAMPLE_AT, Some(locale))?;
-        notice_text::disabled_samples().try_for_each(|notice| self.render_disabled(&notice, Some(locale)).map(drop))
+        let mut disabled = notice_text::disabled_samples().map(|notice| notice_text::disabled_variables(&notice));
+        disabled.try_for_each(|variables| self.render_notice(DISABLED, &variables, Some(locale)).map(drop))
     }
 
     /// The locale whose templates a reader of `locale` gets instead; `None` if it has its own.
@@ -206,27 +207,15 @@ impl Templates {
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
     }
 
-    /// Renders a notice of usage. Pure.
-    pub(in crate::channels) fn render_usage_notice(
+    /// Renders a notice of which both parts of the email have the same text: [`USAGE_NOTICE`], [`RESOLVED`] or
+    /// [`DISABLED`]. Pure.
+    pub(super) fn render_notice(
         &self,
-        notice: &UsageNotice,
-        labels: &Labels,
-        purpose: AlertPurpose,
+        names: [&str; 2],
+        variables: &Value,
         locale: Option<&Locale>,
     ) -> Result<NoticeText, ChannelError> {
-        let [heading, text] = self.render_all(USAGE_NOTICE, &usage_text::variables(notice, labels, purpose), locale)?;
-        Ok(NoticeText { heading: one_line(&heading), text })
-    }
-
-    /// Renders the notice of the end of alerts. Pure.
-    pub(in crate::channels) fn render_resolved(
-        &self,
-        notice: &ResolvedNotice,
-        labels: &Labels,
-        purpose: AlertPurpose,
-        locale: Option<&Locale>,
-    ) -> Result<NoticeText, ChannelError> {
-        let [heading, text] = self.render_all(RESOLVED, &resolved_text::variables(notice, labels, purpose), locale)?;
+        let [heading, text] = self.render_all(names, variables, locale)?;
         Ok(NoticeText { heading: one_line(&heading), text })
     }
 
@@ -244,10 +233,12 @@ impl Templates {
                 Some(self.render_grant_expires(notice, labels, purpose, now, locale))
             }
             Content::Usage(notice, purpose) => {
-                Some(self.render_usage_notice(notice, labels, purpose, locale).map(Rendered::from))
+                let variables = usage_text::variables(notice, labels, purpose);
+                Some(self.render_notice(USAGE_NOTICE, &variables, locale).map(Rendered::from))
             }
             Content::Resolved(notice, purpose) => {
-                Some(self.render_resolved(notice, labels, purpose, locale).map(Rendered::from))
+                let variables = resolved_text::variables(notice, labels, purpose);
+                Some(self.render_notice(RESOLVED, &variables, locale).map(Rendered::from))
             }
             _ => None,
         }
@@ -272,16 +263,6 @@ impl Templates {
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
     }
 
-    /// Renders the notice of a disabled contact. Pure.
-    pub(in crate::channels) fn render_disabled(
-        &self,
-        notice: &DisabledNotice,
-        locale: Option<&Locale>,
-    ) -> Result<NoticeText, ChannelError> {
-        let [heading, text] = self.render_all(DISABLED, &notice_text::disabled_variables(notice), locale)?;
-        Ok(NoticeText { heading: one_line(&heading), text })
-    }
-
     fn render_all<const N: usize>(
         &self,
         names: [&str; N],
@@ -302,10 +283,6 @@ impl Templates {
 /// The name of a template, with its locale.
 fn full_name(locale: &Locale, name: &str) -> String {
     format!("{locale}/{name}")
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The error of a template: what is wrong, where, and what is allowed.
@@ -505,7 +482,8 @@ mod tests {
     #[test]
     fn the_documented_variables_are_the_ones_that_exist() {
         let files = TemplateFiles::read(None, &Locale::english()).expect("they are embedded");
-        for name in ["alert.txt", "verify.txt", "disabled.txt", "grant_expires.txt", "usage_notice.txt", "alerts.txt"] {
+        let main = [ALERT[2], VERIFY[1], DISABLED[1], GRANT_EXPIRES[1], USAGE_NOTICE[1], RESOLVED[1], ALERTS[1]];
+        for name in main {
             let source = &files.source(&Locale::english(), name).text;
             let list = source.lines().skip_while(|line| !line.starts_with("Variables")).skip(1);
             let list = list.take_while(|line| !line.starts_with("Filters"));

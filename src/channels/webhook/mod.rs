@@ -13,6 +13,7 @@ use super::channel::{
     ProbeResult, SecretDefinition, check_timeout, part, setting,
 };
 use super::error::ChannelError;
+use super::grant_text;
 use super::invalid_contact::InvalidContact;
 use super::resolved_text;
 use super::resolver::DnsConfig;
@@ -81,6 +82,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("webhook", "The webhook's JSON body"),
         part("webhook-resolved", "The webhook's JSON body about the end of alerts"),
         part("webhook-digest", "The webhook's JSON body with several alerts"),
+        part("webhook-usage-notice", "The webhook's JSON body about a limit that will be reached"),
+        part("webhook-grant-expires", "The webhook's JSON body before units of a grant expire"),
     ],
 };
 
@@ -213,7 +216,14 @@ pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Re
     let several = set_text::sample(alert, &notice, labels);
     let resolved = resolved_text::sample_for(alert);
     let purpose = AlertPurpose::Alert;
-    let contents = [Content::Alert(alert, purpose), Content::Resolved(&resolved, purpose), Content::Set(&several)];
+    let grant = grant_text::sample_for(alert);
+    let contents = [
+        Content::Alert(alert, purpose),
+        Content::Resolved(&resolved, purpose),
+        Content::Set(&several),
+        Content::Usage(&notice, purpose),
+        Content::GrantExpires(&grant, purpose),
+    ];
     let body = |content| Ok(templates.body(&options, content, labels, alert.raised_at_ms)?.json);
     contents.into_iter().map(body).collect()
 }

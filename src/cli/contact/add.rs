@@ -20,7 +20,7 @@ use crate::types::{ContactId, Subject};
     group = ArgGroup::new("named").required(true).args(AddressArgs::names()),
     after_help = "Adds one contact and leaves the others unchanged. If the address exists already, the contact keeps \
         its id and mute; --webhook-secret, --format, --header, --threshold, --metric, --window, \
-        --quiet, --quiet-all, --digest, --digest-all and --subtree each replace the old value. \
+        --quiet, --quiet-all, --digest, --digest-all, --subtree and --resolved each replace the old value. \
         The contact is verified and enabled. Without --webhook-secret, a new webhook whose format needs one gets a \
         generated secret, printed once.
 
