@@ -16,12 +16,12 @@ use axum::response::{IntoResponse, Response};
 
 use super::assets;
 use super::error::ConsoleError;
-use super::fields::Fields;
 use super::form;
-use super::href::up_from;
-use super::session::{ConsoleSession, Visitor, stored_key};
+use super::session::{ConsoleSession, Visitor, console_key};
 use super::state::ConsoleState;
 use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::html::fields::Fields;
+use crate::html::href::up_from;
 
 /// The form that logs in.
 pub(super) const LOGIN: &str = "/login";
@@ -90,7 +90,7 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
     let now = async || within(CALL_TIMEOUT, first.client.server_time()).await;
     let session = match cookie(headers, console.cookie_name()) {
         Some(cookie) => {
-            let key = within(CALL_TIMEOUT, stored_key(first)).await?;
+            let key = within(CALL_TIMEOUT, console_key(first)).await?;
             let now = now().await?;
             ConsoleSession::read(cookie, &key, &console.tokens, now).map(|session| (session, now))
         }

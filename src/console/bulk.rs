@@ -13,13 +13,13 @@ use minijinja::context;
 use redis::{RedisError, RedisResult};
 
 use super::error::ConsoleError;
-use super::fields::Fields;
 use super::form::{Admin, Done, SentForm};
-use super::href::href_to;
 use super::render::rendered_html;
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::many_deliveries::{DeliverySelection, RunBound, RunOutcome, act_on_many};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::fields::Fields;
+use crate::html::href::href_to;
 use crate::outbox::DeliveryAction;
 use crate::redis_client::Partitions;
 use crate::types::text::{grouped, one_of, pluralize};

@@ -5,8 +5,9 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
 use super::error::ConsoleError;
-use super::fields::ParsedQuery;
+
 use super::lists::Asked;
+use super::parsed_query::ParsedQuery;
 use super::state::WithConsole;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::views::near::{NearCursor, NearSubjectView};

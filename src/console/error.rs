@@ -6,10 +6,11 @@ use minijinja::context;
 use redis::RedisError;
 use serde::Serialize;
 
-use super::href::up_from;
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
 use crate::api::problem::Problem;
+use crate::html::fields::SentFields;
+use crate::html::href::up_from;
 
 /// Why a page can't be shown, or an action was not done.
 #[derive(Debug)]
@@ -19,9 +20,6 @@ pub enum ConsoleError {
     /// A page that was rendered already.
     Rendered(Box<Response>),
 }
-
-/// Names and values.
-pub(super) type SentFields = Vec<(String, String)>;
 
 /// A form that was refused.
 #[derive(Debug, Serialize)]

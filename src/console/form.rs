@@ -16,11 +16,11 @@ use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
 use super::error::ConsoleError;
-use super::fields::Fields;
 use super::session::{ConsoleSession, Visitor};
 use super::state::ConsoleState;
 use crate::actions::action_log::{Action, record};
 use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::html::fields::Fields;
 use crate::redis_client::Partition;
 use crate::types::Subject;
 use crate::types::text::hex;

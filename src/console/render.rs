@@ -4,17 +4,16 @@ use std::sync::LazyLock;
 
 use axum::http::header::{CONTENT_TYPE, ETAG};
 use axum::response::{IntoResponse, Response};
-use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior, Value, context};
-use serde::Serialize;
+use minijinja::{Environment, Value, context};
 use sha2::{Digest, Sha256};
 
 use super::assets::ASSETS;
-use super::href::query_value;
 use super::sentence::{clock, sentence};
 use super::session::{ConsoleSession, Visitor};
+use crate::html::environment::environment;
+pub(super) use crate::html::environment::shown;
 use crate::types::nonce;
-use crate::types::text::{grouped, hex, printable};
+use crate::types::text::hex;
 
 macro_rules! templates {
     ($($name:literal)+) => { [$(($name, include_str!(concat!("../../templates/console/", $name)))),+] };
@@ -28,37 +27,14 @@ const SOURCES: [(&str, &str); 20] = templates!(
 );
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut templates = Environment::new();
-    templates.set_undefined_behavior(UndefinedBehavior::Strict);
-    templates.add_filter("thousands", |number: u64| grouped(number, ","));
+    let mut templates = environment();
     templates.add_filter("clock", |time: &str| clock(time));
-    templates.add_filter("query", |text: &str| query_value(text));
-    templates.add_filter("printable", |text: &str| printable(text));
     templates.add_filter("sentence", |text: &str| sentence(text));
-    templates.add_filter("exact", |text: &str| Value::from_safe_string(exact(text)));
     for (name, source) in SOURCES {
         templates.add_template(name, source).expect("a test renders each template");
     }
     templates
 });
-
-/// A text as the value of a field. A form sends it back unchanged, and nothing in it changes the page around it.
-fn exact(text: &str) -> String {
-    let mut value = String::new();
-    for character in text.chars() {
-        match character {
-            ' ' | '-' | '_' | '.' | ':' | '/' => value.push(character),
-            letter if letter.is_ascii_alphanumeric() => value.push(letter),
-            other => value += &format!("&#x{:x};", u32::from(other)),
-        }
-    }
-    value
-}
-
-/// A read model, or a part of one, for a template: its JSON form.
-pub(super) fn shown(view: &impl Serialize) -> Value {
-    Value::from(Serde(view))
-}
 
 /// A page for this visitor. `content` has a `title` and what the template shows.
 pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -> Response {
