@@ -11,7 +11,7 @@ pub const ACTIONS_KEPT: usize = 10_000;
 /// An action that was carried out.
 #[derive(Debug, Clone, Copy)]
 pub struct Action<'a> {
-    /// Who did it: the name of a token, or `cli:<user>`.
+    /// Who did it: the name of a token, `cli:<user>`, or `portal`.
     pub by: &'a str,
     /// What was done: the id of the API's operation, such as `muteSubject`.
     pub action: &'a str,

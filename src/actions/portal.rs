@@ -94,8 +94,8 @@ impl NewPortal {
             return Err(PortalError::Invalid(problem));
         }
         let urls = urls.ok_or(PortalError::NotPublic)?;
-        let issued_at = portal_gate::issue_time(&urls.first, &subject).await?;
-        let (id, expires_at) = (nonce(), issued_at.after(lifetime));
+        let (now, issued_at) = portal_gate::issue_time(&urls.first, &subject).await?;
+        let (id, expires_at) = (nonce(), now.after(lifetime));
         let claims = PortalClaims { subject, id, issued_at, expires_at, right, metrics, locale, return_url };
         Ok(PortalInvitation { url: urls.url_of(&claims).await?, expires_at: Rfc3339(expires_at) })
     }
@@ -121,7 +121,7 @@ fn is_web_url(text: &str) -> bool {
     text.len() <= URL_BYTES_MAX && text.contains("://") && Url::parse(text).is_ok_and(is_web)
 }
 
-/// Ends all links to the portal of a subject, also those in messages. Repeatable.
+/// Ends all links to the portal of a subject and of those below it, also those in messages. Repeatable.
 ///
 /// # Errors
 ///

@@ -25,8 +25,16 @@ use crate::types::units::{UNITS_MAX, whole_number};
 /// The longest body. The longest meaningful request has about 1 KiB.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 /// How long a body may take to arrive. A slow caller holds a connection.
-pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
+
+/// Waits for a body, or for what is left of it.
+pub(crate) async fn in_time<T>(receiving: impl Future<Output = T>) -> Result<T, Problem> {
+    tokio::time::timeout(BODY_TIMEOUT, receiving).await.map_err(|_| {
+        let detail = format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+    })
+}
 
 /// A request's body: a JSON object with the fields of `T`.
 #[derive(Debug)]
@@ -40,10 +48,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the body must be {JSON}"))
                 .header(ACCEPT, HeaderValue::from_static(JSON)));
         }
-        let Ok(bytes) = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await else {
-            let detail = format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
-            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail));
-        };
+        let bytes = in_time(Bytes::from_request(request, state)).await?;
         parse(&bytes.map_err(|rejection| not_received(&rejection))?).map(Self)
     }
 }

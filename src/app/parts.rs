@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 
 use super::plan_reload::{PlanReloader, ReadConfig, Reloaded};
 use crate::api::ingestion::body_budget::BodyBudget;
@@ -17,7 +18,7 @@ use crate::config::Config;
 use crate::console::ConsoleState;
 use crate::events::CountingStatus;
 use crate::outbox::NewDeliveries;
-use crate::portal::PortalState;
+use crate::portal::{PortalState, READS_MAX};
 use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
@@ -52,6 +53,7 @@ impl<'a> Parts<'a> {
             channels: Arc::clone(channels),
             late_max: config.stream.late_max,
             history_days: config.history.days,
+            reads: Semaphore::new(READS_MAX),
             html: config.portal_html()?,
         }))
     }

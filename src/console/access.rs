@@ -19,6 +19,7 @@ use super::error::ConsoleError;
 use super::form;
 use super::session::{ConsoleSession, Visitor, console_key};
 use super::state::ConsoleState;
+use crate::api::body::in_time;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::fields::Fields;
 use crate::html::href::up_from;
@@ -68,9 +69,9 @@ async fn with_sent_form(error: ConsoleError, request: Request) -> ConsoleError {
     if !(is_away && is_page && request.method() == Method::POST) {
         return error;
     }
-    match Bytes::from_request(request, &()).await {
-        Ok(body) => error.with_form(&page, Fields::parse(&body).partition(&[])),
-        Err(_) => error,
+    match in_time(Bytes::from_request(request, &())).await {
+        Ok(Ok(body)) => error.with_form(&page, Fields::parse(&body).partition(&[])),
+        _ => error,
     }
 }
 

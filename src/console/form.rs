@@ -19,6 +19,7 @@ use super::error::ConsoleError;
 use super::session::{ConsoleSession, Visitor};
 use super::state::ConsoleState;
 use crate::actions::action_log::{Action, record};
+use crate::api::body::in_time;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::fields::Fields;
 use crate::redis_client::Partition;
@@ -70,7 +71,7 @@ impl<S: Send + Sync> FromRequest<S> for SentForm {
         let (mut parts, body) = request.into_parts();
         let Admin(visitor) = Admin::from_request_parts(&mut parts, state).await?;
         let mut digest = Sha256::new_with_prefix(parts.uri.path());
-        let read = Bytes::from_request(Request::from_parts(parts, body), state).await;
+        let read = in_time(Bytes::from_request(Request::from_parts(parts, body), state)).await?;
         let body = read.map_err(|refused| ConsoleError::new(refused.status(), refused.body_text()))?;
         digest.update(&body);
         Ok(Self { fields: Fields::parse(&body), visitor, id: hex(&digest.finalize()[..DIGEST_BYTES]) })

@@ -62,7 +62,7 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => KeyPlacement::LeftOut,
         // Days are archived again from their counters, with the same result.
         "history_progress" => KeyPlacement::LeftOut,
-        "lease" | "cap" | "cooldown" | "window" | "verify_open" | "probe" => KeyPlacement::LeftOut,
+        "lease" | "cap" | "cooldown" | "window" | "verify_open" | "portal_sent" | "probe" => KeyPlacement::LeftOut,
         "console_link" | "console_form" => KeyPlacement::LeftOut,
         _ => return None,
     })

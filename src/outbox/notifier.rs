@@ -199,14 +199,6 @@ impl ChannelNotifier {
         self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await
     }
 
-    /// The names and the links of a message, or what to record instead of an attempt.
-    async fn labels_of(&self, request: &AttemptRequest<'_>, message: (&str, UnixMs)) -> Result<Labels, Settlement> {
-        self.labels.of(request.notification, request.subject_name, request.contact, message).await.map_err(|error| {
-            tracing::debug!(delivery = %request.delivery, %error, "the link to the portal could not be made");
-            Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
-        })
-    }
-
     /// What to record after an attempt.
     fn settlement(&self, request: &AttemptRequest<'_>, outcome: Outcome) -> Settlement {
         let AttemptRequest { attempt_since_replay: attempt, first_attempt, paused, now, .. } = *request;
@@ -273,9 +265,8 @@ impl Notifier for ChannelNotifier {
             Err(untold) => return untold,
         };
         let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
-        let told = request.notification;
-        let labels = match self.labels_of(&request, (told.id(), told.happened_at())).await {
-            Ok(labels) => labels,
+        let labels = match self.labels.of(&[&request], request.notification.id()).await {
+            Ok(mut labels) => labels.remove(0),
             Err(unsent) => return unsent,
         };
         if let Some(held_back) = self.held_back(&request).await {
@@ -313,15 +304,13 @@ impl Notifier for ChannelNotifier {
         let Some(first) = requests.first() else { return Vec::new() };
         let mut sent: Vec<&AttemptRequest<'_>> = requests.iter().collect();
         sent.sort_by_key(|request| (request.notification.happened_at(), severity(request), request.delivery));
-        let message = (set.message_id.as_str(), sent[0].notification.happened_at());
+        let labels = match self.labels.of(&sent, &set.message_id).await {
+            Ok(labels) => labels,
+            Err(unsent) => return vec![unsent; requests.len()],
+        };
         let mut items = Vec::with_capacity(sent.len());
-        for request in &sent {
-            let quota = request.notification.quota();
-            let content = quota.map(|quota| content_of(quota, request.contact));
-            let labels = match self.labels_of(request, message).await {
-                Ok(labels) => labels,
-                Err(unsent) => return vec![unsent; requests.len()],
-            };
+        for (request, labels) in sent.iter().zip(labels) {
+            let content = request.notification.quota().map(|quota| content_of(quota, request.contact));
             items.extend(content.map(|content| SetItem { content, labels }));
         }
         if let Some(capped) = self.held_back(first).await {

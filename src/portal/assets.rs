@@ -1,7 +1,6 @@
 //! The files that pages load. Their names contain a part of their SHA-256, so browsers may keep them for ever.
 
-use std::sync::Arc;
-
+use axum::body::Bytes;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
@@ -16,7 +15,7 @@ const DIGEST_BYTES: usize = 6;
 pub(super) struct PortalAsset {
     pub(super) name: String,
     content_type: &'static str,
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
 }
 
 impl PortalAsset {
@@ -29,6 +28,6 @@ impl PortalAsset {
     /// The answer with the file.
     pub(super) fn to_response(&self) -> Response {
         let cached = (CACHE_CONTROL, "public, max-age=31536000, immutable");
-        ([(CONTENT_TYPE, self.content_type), cached], self.bytes.to_vec()).into_response()
+        ([(CONTENT_TYPE, self.content_type), cached], self.bytes.clone()).into_response()
     }
 }

@@ -2,15 +2,13 @@
 //! and test messages are bounded as those of the API and the command line are.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 
+use super::form::{PortalForm, finished};
 use super::notice::PortalNotice;
 use super::show::{Shown, respond};
 use super::state::{PortalState, WithPortal};
@@ -26,20 +24,16 @@ use crate::types::mute::REASON_OF_PORTAL;
 use crate::types::{ContactId, Mute, MuteEnd, Subject};
 use crate::verification::VerificationError;
 
-/// How long a form may take. A test message takes the longest.
-const FORM_TIMEOUT: Duration = Duration::from_secs(15);
-
 /// `POST /portal/{token}/contacts`
 pub(super) async fn add(
     State(portal): WithPortal,
     ContactsVisitor(visitor): ContactsVisitor,
     headers: HeaderMap,
     uri: Uri,
-    body: Result<Bytes, BytesRejection>,
+    PortalForm(fields): PortalForm,
 ) -> Response {
-    let added =
-        bounded(add_contact(&portal, visitor.access.subject(), &Fields::parse(&body.unwrap_or_default()))).await;
-    let shown = match added {
+    let adding = add_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields);
+    let shown = match finished(adding).await {
         Ok(None) => return told(PortalNotice::Added),
         Ok(secret) => Shown { told: Some(PortalNotice::Added), secret },
         Err(notice) => Shown { told: Some(notice), secret: None },
@@ -48,16 +42,22 @@ pub(super) async fn add(
 }
 
 /// Returns the secret that was generated for the contact, if it needs one.
-async fn add_contact(portal: &PortalState, subject: &Subject, fields: &Fields) -> Result<Option<String>, PortalNotice> {
+async fn add_contact(
+    portal: Arc<PortalState>,
+    subject: Subject,
+    fields: Fields,
+) -> Result<Option<String>, PortalNotice> {
     let channel = fields.raw("channel").parse().map_err(|_| PortalNotice::BadForm)?;
     let address = fields.text("address").ok_or(PortalNotice::BadAddress)?.to_owned();
-    let filter = filter_of(fields)?;
+    let filter = filter_of(&fields)?;
     let named = NamedContact { channel, address, secret: None, format: None, headers: None, filter };
     let spec = named.check(ContactOrigin::Subject).map_err(|_| PortalNotice::BadAddress)?;
     if portal.channels.refusal(&spec.contact).is_some_and(|probe| probe.outcome.error.is_some()) {
         return Err(PortalNotice::BadAddress);
     }
-    portal.verification.add(subject.clone(), &spec.contact).await?;
+    portal.count_sent("additions", &subject).await?;
+    let id = portal.verification.add(subject.clone(), &spec.contact).await?;
+    portal.record("addContact", &subject, &id).await;
     Ok(GeneratedSecret::of(&spec).map(|generated| generated.secret))
 }
 
@@ -72,32 +72,33 @@ pub(super) async fn change(
     ContactsVisitor(visitor): ContactsVisitor,
     headers: HeaderMap,
     uri: Uri,
-    body: Result<Bytes, BytesRejection>,
+    PortalForm(fields): PortalForm,
 ) -> Response {
-    match bounded(change_contact(&portal, visitor.access.subject(), &Fields::parse(&body.unwrap_or_default()))).await {
+    match finished(change_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields)).await {
         Ok(notice) => told(notice),
         Err(notice) => respond(&portal, &visitor, Shown { told: Some(notice), secret: None }, (&headers, &uri)).await,
     }
 }
 
 async fn change_contact(
-    portal: &Arc<PortalState>,
-    subject: &Subject,
-    fields: &Fields,
+    portal: Arc<PortalState>,
+    subject: Subject,
+    fields: Fields,
 ) -> Result<PortalNotice, PortalNotice> {
     let id = ContactId::from_stored(fields.raw("contact"));
-    let partition = portal.observer.partitions.partition_of(subject);
+    let partition = portal.observer.partitions.partition_of(&subject);
     let selector = ContactSelector::Id(&id);
-    match fields.raw("do") {
+    // The operations of the API that do the same.
+    let (operation, notice) = match fields.raw("do") {
         "confirm" => {
-            portal.verification.verify(subject, &id, fields.text("code").unwrap_or_default()).await?;
-            Ok(PortalNotice::Verified)
+            portal.verification.verify(&subject, &id, fields.text("code").unwrap_or_default()).await?;
+            ("verifyContact", PortalNotice::Verified)
         }
         "ask" => {
             portal.verification.request(subject.clone(), &id).await?;
-            Ok(PortalNotice::Asked)
+            ("requestVerification", PortalNotice::Asked)
         }
-        "test" => send_test(portal, subject, &id).await,
+        "test" => return send_test(&portal, &subject, &id).await,
         wanted @ ("mute" | "end_mute") => {
             let end = match (wanted, fields.text("for")) {
                 ("end_mute", _) => None,
@@ -106,33 +107,34 @@ async fn change_contact(
             let now = partition.client.server_time().await.map_err(|_| PortalNotice::Unavailable)?;
             let mute = end.map(|end| Mute::new(end, Some(REASON_OF_PORTAL.to_owned()), now)).transpose();
             let mute = mute.map_err(|_| PortalNotice::BadForm)?;
-            contacts::set_mute_of_portal(partition, subject, &id, mute.as_ref(), now).await?;
-            Ok(if mute.is_some() { PortalNotice::Muted } else { PortalNotice::Unmuted })
+            contacts::set_mute_of_portal(partition, &subject, &id, mute.as_ref(), now).await?;
+            match mute {
+                Some(_) => ("muteContact", PortalNotice::Muted),
+                None => ("unmuteContact", PortalNotice::Unmuted),
+            }
         }
         "thresholds" => {
-            let filter = filter_of(fields)?;
+            let filter = filter_of(&fields)?;
             let change = |array: &mut ContactArray, _| {
                 array.set_filter(&id, &filter);
                 Ok(())
             };
-            contacts::edit(partition, subject, selector, change).await?;
-            Ok(PortalNotice::Changed)
+            contacts::edit(partition, &subject, selector, change).await?;
+            ("replaceContact", PortalNotice::Changed)
         }
         "remove" => {
-            contacts::remove(partition, subject, selector, ContactOrigin::Subject).await?;
-            Ok(PortalNotice::Removed)
+            contacts::remove(partition, &subject, selector, ContactOrigin::Subject).await?;
+            ("removeContact", PortalNotice::Removed)
         }
-        _ => Err(PortalNotice::BadForm),
-    }
+        _ => return Err(PortalNotice::BadForm),
+    };
+    portal.record(operation, &subject, &id).await;
+    Ok(notice)
 }
 
 /// Leads back to the page, which tells what was done, so that a reload does not send the form again.
 fn told(notice: PortalNotice) -> Response {
     (StatusCode::SEE_OTHER, [(LOCATION, format!("./?told={notice}"))]).into_response()
-}
-
-async fn bounded<T>(action: impl Future<Output = Result<T, PortalNotice>>) -> Result<T, PortalNotice> {
-    tokio::time::timeout(FORM_TIMEOUT, action).await.unwrap_or(Err(PortalNotice::Unavailable))
 }
 
 impl From<VerificationError> for PortalNotice {

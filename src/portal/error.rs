@@ -1,7 +1,7 @@
 //! Pages that say why something can't be shown, and what to do.
 
 use axum::http::HeaderMap;
-use axum::response::{Html, IntoResponse as _, Response};
+use axum::response::Response;
 use minijinja::context;
 
 use super::notice::PortalFailure;
@@ -17,7 +17,7 @@ impl PortalFailure {
 
     pub(super) fn in_language(self, portal: &PortalState, language: &str, path: &str) -> Response {
         let content = context! { failure => self.as_str(), up => up_from(path) };
-        (self.status(), Html(portal.html.render(language, content))).into_response()
+        portal.html.page(self.status(), language, content)
     }
 }
 

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use axum::http::HeaderMap;
 use axum::http::header::HeaderValue;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse as _, Response};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
 use super::assets::PortalAsset;
@@ -13,7 +14,7 @@ use super::config::PortalConfig;
 use super::sample;
 use crate::api::consent_html::preferred;
 use crate::html::environment::environment;
-use crate::types::{Locale, UnixMs, metric_format};
+use crate::types::{Locale, ONCE_A_MINUTE, UnixMs, metric_format};
 use crate::zones::Zone;
 
 /// The page in one language: its texts.
@@ -29,6 +30,10 @@ const RIGHT_TO_LEFT: [&str; 10] = ["ar", "ckb", "dv", "fa", "he", "ps", "sd", "u
 const FUEL: u64 = 2_000_000;
 /// Maximum size of a logo: every page loads it.
 const LOGO_BYTES_MAX: u64 = 256 * 1024;
+
+/// What is shown if a template fails.
+const NOT_RENDERED: &str =
+    "<!DOCTYPE html><html lang=\"en\"><title>Usage</title><p>The page can't be shown at the moment.</p></html>";
 
 /// A setting that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -154,13 +159,16 @@ impl PortalHtml {
         of_locale.next().or_else(of_browser).unwrap_or_else(|| EMBEDDED[0].0.to_owned())
     }
 
-    /// A page.
-    pub(super) fn render(&self, language: &str, content: Value) -> String {
-        self.try_render(language, content).unwrap_or_else(|error| {
-            tracing::error!(error = explained(&error).problem, language, "a page of the portal was not rendered");
-            "<!DOCTYPE html><html lang=\"en\"><title>Usage</title><p>The page can't be shown at the moment.</p></html>"
-                .to_owned()
-        })
+    /// The answer with a page.
+    pub(super) fn page(&self, status: StatusCode, language: &str, content: Value) -> Response {
+        match self.try_render(language, content) {
+            Ok(page) => (status, Html(page)).into_response(),
+            Err(error) => {
+                let error = explained(&error).problem;
+                tracing::error!(name: ONCE_A_MINUTE, error, language, "a page of the portal was not rendered");
+                (StatusCode::INTERNAL_SERVER_ERROR, Html(NOT_RENDERED)).into_response()
+            }
+        }
     }
 
     fn try_render(&self, language: &str, content: Value) -> Result<String, Error> {
@@ -243,7 +251,7 @@ mod tests {
         let html = html();
         let mut seen = BTreeSet::new();
         for content in sample::contents() {
-            let pages = EMBEDDED.map(|(language, _)| html.render(language, content.clone()));
+            let pages = EMBEDDED.map(|(language, _)| html.try_render(language, content.clone()).expect("a page"));
             let failure = content.get_attr("failure").expect("it is set").to_string();
             for (page, (language, _)) in pages.iter().zip(EMBEDDED) {
                 assert!(page.contains(&format!("<html lang=\"{language}\" dir=\"ltr\">")), "{page}");

@@ -9,6 +9,7 @@ mod assets;
 pub(crate) mod config;
 mod contacts;
 mod error;
+mod form;
 mod html;
 mod notice;
 mod router;
@@ -20,4 +21,4 @@ mod visitor;
 
 pub(crate) use html::PortalHtml;
 pub(crate) use router::with_portal;
-pub(crate) use state::PortalState;
+pub(crate) use state::{PortalState, READS_MAX};

@@ -59,6 +59,8 @@ text_enum! {
         NotYours = "not_yours",
         MutedByOthers = "muted_by_others",
         NotVerified = "not_verified",
+        /// It is muted or disabled.
+        GetsNothing = "gets_nothing",
         VerifiedAlready = "verified_already",
         Wait = "wait",
         Unavailable = "unavailable",
@@ -86,6 +88,7 @@ impl PortalNotice {
             | Self::NotYours
             | Self::MutedByOthers
             | Self::NotVerified
+            | Self::GetsNothing
             | Self::VerifiedAlready => StatusCode::CONFLICT,
             Self::Wait => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

@@ -4,8 +4,11 @@ use minijinja::{Value, context};
 use serde_json::json;
 
 use super::notice::{PortalFailure, PortalNotice};
+use crate::channels::Sample;
 use crate::html::environment::shown;
-use crate::types::Channel;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Channel, ContactId, DeliveryState, MetricFormat, Threshold};
+use crate::views::portal::{PortalAlertView, PortalContactState, PortalContactView, PortalDeliveryView};
 
 /// What pages are rendered from.
 pub(super) fn contents() -> Vec<Value> {
@@ -33,6 +36,7 @@ fn empty() -> (serde_json::Value, serde_json::Value) {
 
 fn filled() -> (serde_json::Value, serde_json::Value) {
     let at = "2026-11-21T08:37:00.000Z";
+    let read_at = at.parse().expect("a time");
     let format = json!({"name": "API spend", "unit": "USD", "scale": 2});
     let forecast = |state: &str| json!({"state": state, "expected_at": at, "earliest_at": at, "latest_at": at});
     let window = |window: &str, more: serde_json::Value| {
@@ -53,35 +57,30 @@ fn filled() -> (serde_json::Value, serde_json::Value) {
     let none = json!({"limit": null, "used": null, "used_percent": null, "resets_at": null, "pace": null});
     let rest = [window("day", coarse), window("total", none)];
     let windows: Vec<_> = windows.into_iter().chain(forecasts).chain(rest).collect();
-    let thresholds = [
-        json!({"kind": "percent", "percent": 80}),
-        json!({"kind": "used", "units": 9}),
-        json!({"kind": "remaining", "units": 9}),
-    ];
-    let states = ["pending", "delivered", "dead", "muted", "expired", "cancelled"];
-    let deliveries = states.map(|state| json!({"address": "a@b.test", "state": state}));
-    let alert = |(at_most, threshold): (usize, serde_json::Value)| {
-        json!({"format": format, "deliveries": deliveries[..at_most * 3], "alert": {
-            "metric": "cost", "window": "day", "threshold": threshold, "used": 400, "limit": 500, "raised_at": at,
-            "state": "open",
-        }})
+    let deliveries = DeliveryState::ALL.map(|state| PortalDeliveryView { address: "a@b.test".to_owned(), state });
+    let thresholds = ["80", "used:9", "remaining:9"].map(|threshold| threshold.parse().expect("a threshold"));
+    let alert = |(at_most, threshold): (usize, Threshold)| PortalAlertView {
+        alert: Sample::example().alert(threshold, read_at),
+        format: MetricFormat { name: "API spend".parse().ok(), unit: "USD".parse().ok(), scale: 2 },
+        deliveries: deliveries.iter().take(at_most * 3).cloned().collect(),
     };
-    let contact = |(state, muted_until, here): (&str, Option<&str>, bool)| {
-        json!({"id": "c_1", "channel": Channel::SENDING[0], "address": "a@b.test", "state": state, "muted_until": muted_until,
-            "muted_here": here, "thresholds": "all", "added_by_subject": here})
+    let contact = |(state, muted_until, here): (PortalContactState, Option<Rfc3339>, bool)| PortalContactView {
+        id: ContactId::from_stored("c_1"),
+        channel: Channel::SENDING[0],
+        address: "a@b.test".to_owned(),
+        state,
+        muted_until,
+        muted_here: here,
+        thresholds: "all".to_owned(),
+        added_by_subject: here,
     };
-    let contacts = [
-        ("active", None, true),
-        ("unverified", None, true),
-        ("disabled", None, false),
-        ("muted", None, true),
-        ("muted", Some(at), false),
-    ];
+    let contacts = PortalContactState::ALL.map(|state| (state, None, true));
+    let contacts = contacts.into_iter().chain([(PortalContactState::Muted, Some(Rfc3339(read_at)), false)]);
     let view = json!({
         "subject": "alice", "name": "Alice", "timezone": "UTC",
         "metrics": [{"metric": "cost", "format": format, "windows": windows}], "history": [],
         "alerts": thresholds.into_iter().enumerate().map(alert).collect::<Vec<_>>(),
-        "contacts": contacts.map(contact), "read_at": at,
+        "contacts": contacts.map(contact).collect::<Vec<_>>(), "read_at": at,
     });
     let bar = json!({"label": "2026-11-21", "value": 400, "x": 0, "y": 0, "width": 9, "height": 9});
     let chart = |limit: Option<u64>| {

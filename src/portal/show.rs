@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::response::{Html, IntoResponse as _, Response};
+use axum::response::Response;
 use minijinja::context;
 use serde::Serialize;
 
@@ -51,7 +51,10 @@ pub(super) async fn respond(
     Shown { told, secret }: Shown,
     (headers, uri): (&HeaderMap, &Uri),
 ) -> Response {
-    let read = portal.observer.portal(access, portal.late_max, portal.history_days);
+    let read = async {
+        let _permit = portal.reads.acquire().await.expect("nobody closes it");
+        portal.observer.portal(access, portal.late_max, portal.history_days).await
+    };
     let Ok(Some(view)) = within(CALL_TIMEOUT, read).await else {
         return PortalFailure::Later.into_response(portal, headers, uri.path());
     };
@@ -69,7 +72,7 @@ pub(super) async fn respond(
         told => told.map(PortalNotice::as_str), is_fault => told.is_some_and(|told| told.status() != StatusCode::OK),
     };
     let status = told.map_or(StatusCode::OK, PortalNotice::status);
-    (status, Html(portal.html.render(language, content))).into_response()
+    portal.html.page(status, language, content)
 }
 
 fn day_limit(metric: &PortalMetricView) -> Option<u64> {

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use tokio::sync::Semaphore;
 
 use super::html::PortalHtml;
 use crate::channels::Channels;
 use crate::verification::VerificationService;
 use crate::views::Observer;
+
+/// Maximum number of pages that are read at the same time.
+pub const READS_MAX: usize = 8;
 
 /// What the pages are rendered from, and what their forms change.
 pub struct PortalState {
@@ -22,6 +26,8 @@ pub struct PortalState {
     pub late_max: Duration,
     /// Number of days of history.
     pub history_days: u32,
+    /// Bounds the pages that are read at the same time: each needs many calls.
+    pub reads: Semaphore,
     /// Templates and branding.
     pub html: PortalHtml,
 }

@@ -35,13 +35,17 @@ pub(super) async fn send_test(
     if !contact.verified {
         return Err(PortalNotice::NotVerified);
     }
+    if contact.disabled.is_some() || contact.muted_at(now).is_some() {
+        return Err(PortalNotice::GetsNothing);
+    }
     if start_cooldown(partitions.first(), &contact).await.map_err(unavailable)?.is_some() {
         return Err(PortalNotice::Wait);
     }
+    portal.count_sent("tests", subject).await?;
     contact.locale = read_locale(&partition.client, &partition.keys, subject).await.map_err(unavailable)?;
     let sample = sample(subject, SubjectSettings::read(&stored, plans));
     let (channels, labels) = (Arc::clone(&portal.channels), Labels::of_sample(plans, &sample));
-    tracing::info!(%subject, contact = %id, "a test message is sent from the portal");
+    portal.record("testContact", subject, id).await;
     // It is finished although the browser leaves.
     let sent = tokio::spawn(async move { channels.send_test(&contact, &sample, &labels, now).await });
     Ok(match tokio::time::timeout(ANSWER_TIMEOUT, sent).await {

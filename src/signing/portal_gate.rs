@@ -1,21 +1,24 @@
 //! Who may enter the portal: makes, verifies and revokes its tokens. Everything is in the first partition.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult};
+use redis::{Pipeline, RedisError, RedisResult};
 
 use super::portal_token::{PortalClaims, PortalRight, UnverifiedToken};
 use super::stored_key::stored_key;
-use crate::redis_client::Partition;
+use crate::redis_client::{Partition, Script};
 use crate::types::alert::digest_of;
 use crate::types::{Keys, Locale, Metric, Subject, UnixMs};
 
 /// Maximum lifetime of a token: a revocation is kept for longer.
 pub const PORTAL_LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How long revocations are kept after the last one.
-const REVOCATIONS_TTL: Duration = Duration::from_secs(8 * 24 * 3600);
+/// How long a revocation is kept.
+const REVOCATION_TTL: Duration = Duration::from_secs(8 * 24 * 3600);
 
-const _: () = assert!(PORTAL_LIFETIME_MAX.as_secs() < REVOCATIONS_TTL.as_secs());
+const _: () = assert!(PORTAL_LIFETIME_MAX.as_secs() < REVOCATION_TTL.as_secs());
+
+static REVOKE: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("revoke.lua")));
 
 /// What a verified token permits. Only [`open`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,16 +77,14 @@ impl PortalAccess {
 /// [`PortalRefusal`].
 pub async fn open(Partition { client, keys }: &Partition, token: &str) -> Result<PortalAccess, PortalRefusal> {
     let token = UnverifiedToken::read(token).ok_or(PortalRefusal::Unsigned)?;
-    let subject = &token.claims.subject;
     let mut pipeline = redis::pipe();
     pipeline.cmd("GET").arg(keys.portal_key());
-    pipeline.cmd("HMGET").arg(keys.portal_revoked()).arg(revocation_fields(keys, subject));
-    let (key, revoked): (Option<String>, Vec<Option<i64>>) = client.pipe(&pipeline).await?;
-    if !key.is_some_and(|key| token.is_signed_with(&key)) {
+    let mut stored: Vec<Option<String>> = client.pipe(&with_revocations(pipeline, keys, &token.claims.subject)).await?;
+    if !stored.remove(0).is_some_and(|key| token.is_signed_with(&key)) {
         return Err(PortalRefusal::Unsigned);
     }
     let PortalClaims { issued_at, expires_at, .. } = token.claims;
-    if revoked.into_iter().flatten().any(|revoked| issued_at <= UnixMs(revoked)) {
+    if last_of(&stored).is_some_and(|revoked| issued_at <= revoked) {
         return Err(PortalRefusal::Revoked);
     }
     if expires_at <= client.server_time().await? {
@@ -92,59 +93,50 @@ pub async fn open(Partition { client, keys }: &Partition, token: &str) -> Result
     Ok(PortalAccess(token.claims))
 }
 
-/// When a token that is made now is made: now, but after the last revocation, also within its millisecond or after a
-/// clock was set back.
+/// The server's time, and when a token that is made now is made: now, but after the last revocation, also within its
+/// millisecond or after a clock was set back.
 ///
 /// # Errors
 ///
 /// The error of Redis or of the connection.
-pub async fn issue_time(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<UnixMs> {
-    let mut read = redis::cmd("HMGET");
-    read.arg(keys.portal_revoked()).arg(revocation_fields(keys, subject));
-    let revoked: Vec<Option<i64>> = client.query(&read).await?;
+pub async fn issue_time(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<(UnixMs, UnixMs)> {
+    let stored: Vec<Option<String>> = client.pipe(&with_revocations(redis::pipe(), keys, subject)).await?;
     let now = client.server_time().await?;
-    Ok(revoked.into_iter().flatten().map(|revoked| UnixMs(revoked).plus(1)).fold(now, UnixMs::max))
+    Ok((now, last_of(&stored).map_or(now, |revoked| now.max(revoked.plus(1)))))
 }
 
-/// Ends all tokens of a subject. Repeatable.
+/// Ends all tokens of a subject and of the subjects below it. A digest of the name is kept, so that it may be erased.
+/// Repeatable.
 ///
 /// # Errors
 ///
 /// The error of Redis or of the connection: they may have ended.
-pub async fn revoke(partition: &Partition, subject: &Subject) -> RedisResult<()> {
-    store_revocation(partition, subject.as_str()).await
-}
-
-/// Ends all tokens of a subject that is erased. The name is not kept: a digest of it is. Repeatable.
-///
-/// # Errors
-///
-/// The error of Redis or of the connection: they may have ended.
-pub async fn end_tokens_of_erased(partition: &Partition, subject: &Subject) -> RedisResult<()> {
-    let Partition { client, keys } = partition;
+pub async fn revoke(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<()> {
     // Nothing was ever signed without a key.
-    if client.query::<u64>(redis::cmd("EXISTS").arg(keys.portal_key())).await? > 0 {
-        store_revocation(partition, &digest_of(&[subject.as_str()])).await?;
+    if client.query::<u64>(redis::cmd("EXISTS").arg(keys.portal_key())).await? == 0 {
+        return Ok(());
     }
-    client.query(redis::cmd("HDEL").arg(keys.portal_revoked()).arg(subject.as_str())).await
+    REVOKE.call().key(revocation_key(keys, subject)).arg(REVOCATION_TTL.as_secs()).run(client).await
 }
 
-/// What may end a token of the subject: a revocation, or an erasure of it or of a level above it.
-fn revocation_fields(keys: &Keys, subject: &Subject) -> Vec<String> {
+/// The pipeline, with what may end a token of the subject: a revocation of it or of a level above it.
+fn with_revocations(mut pipeline: Pipeline, keys: &Keys, subject: &Subject) -> Pipeline {
     let ancestors = keys.separator().ancestors(subject);
-    let erased = std::iter::once(subject).chain(&ancestors).map(|level| digest_of(&[level.as_str()]));
-    std::iter::once(subject.to_string()).chain(erased).collect()
+    for level in std::iter::once(subject).chain(&ancestors) {
+        pipeline.cmd("GET").arg(revocation_key(keys, level));
+    }
+    pipeline
 }
 
-async fn store_revocation(Partition { client, keys }: &Partition, field: &str) -> RedisResult<()> {
-    let (key, now) = (keys.portal_revoked(), client.server_time().await?);
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("HSET").arg(&key).arg(field).arg(now.0).ignore();
-    pipeline.cmd("EXPIRE").arg(&key).arg(REVOCATIONS_TTL.as_secs()).ignore();
-    client.pipe(&pipeline).await
+fn last_of(revocations: &[Option<String>]) -> Option<UnixMs> {
+    revocations.iter().flatten().filter_map(|stored| stored.parse().ok().map(UnixMs)).max()
 }
 
-/// The URL of a token.
-pub(super) async fn signed(Partition { client, keys }: &Partition, claims: &PortalClaims) -> RedisResult<String> {
-    Ok(claims.signed(&stored_key(client, &keys.portal_key()).await?))
+fn revocation_key(keys: &Keys, subject: &Subject) -> String {
+    keys.portal_revoked(&digest_of(&[subject.as_str()]))
+}
+
+/// The key with which tokens are signed now.
+pub(super) async fn signing_key(Partition { client, keys }: &Partition) -> RedisResult<String> {
+    stored_key(client, &keys.portal_key()).await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::RedisResult;
 use url::Url;
 
-use super::portal_gate::signed;
+use super::portal_gate::signing_key;
 use super::portal_token::{PortalClaims, PortalRight};
 use crate::redis_client::Partition;
 use crate::types::url_template::URL_BYTES_MAX;
@@ -29,36 +29,42 @@ impl PortalUrls {
     ///
     /// The error of Redis or of the connection.
     pub async fn url_of(&self, claims: &PortalClaims) -> RedisResult<String> {
-        let token = signed(&self.first, claims).await?;
-        // A slash at the end, so that the links of the page are below it.
-        Ok(format!("{}/portal/{token}/", self.public_url.as_str().trim_end_matches('/')))
+        Ok(self.url_with(&signing_key(&self.first).await?, claims))
     }
 
-    /// The URL in a message, with which people only look. It is the same when the message is repeated. `None` if
-    /// messages have none, or if it is too long for a chat.
+    fn url_with(&self, key: &str, claims: &PortalClaims) -> String {
+        // A slash at the end, so that the links of the page are below it.
+        format!("{}/portal/{}/", self.public_url.as_str().trim_end_matches('/'), claims.signed(key))
+    }
+
+    /// Makes the URLs in a message that leaves, or was to leave, at that time. With them people only look. They are the
+    /// same when the message is repeated. `None` if messages have none.
     ///
     /// # Errors
     ///
     /// The error of Redis or of the connection.
-    pub async fn url_in_messages(
-        &self,
-        message: &str,
-        subject: &Subject,
-        happened_at: UnixMs,
-    ) -> RedisResult<Option<String>> {
+    pub async fn in_message<'a>(
+        &'a self,
+        message: &'a str,
+        at: UnixMs,
+    ) -> RedisResult<Option<impl Fn(&Subject) -> Option<String> + 'a>> {
         if self.link_lifetime.is_zero() {
             return Ok(None);
         }
-        let claims = PortalClaims {
-            subject: subject.clone(),
-            id: message.to_owned(),
-            issued_at: happened_at,
-            expires_at: happened_at.after(self.link_lifetime),
-            right: PortalRight::View,
-            metrics: None,
-            locale: None,
-            return_url: None,
-        };
-        Ok(Some(self.url_of(&claims).await?).filter(|url| url.len() <= URL_BYTES_MAX))
+        let key = signing_key(&self.first).await?;
+        Ok(Some(move |subject: &Subject| {
+            let claims = PortalClaims {
+                subject: subject.clone(),
+                id: message.to_owned(),
+                issued_at: at,
+                expires_at: at.after(self.link_lifetime),
+                right: PortalRight::View,
+                metrics: None,
+                locale: None,
+                return_url: None,
+            };
+            // Chats bound the length.
+            Some(self.url_with(&key, &claims)).filter(|url| url.len() <= URL_BYTES_MAX)
+        }))
     }
 }

@@ -291,7 +291,10 @@ keys_of_partition! {
     unsubscribe_key = "quota_unsubscribe_key:{}";
     console_key = "quota_console_key:{}";
     portal_key = "quota_portal_key:{}";
-    portal_revoked = "quota_portal_revoked:{}";
+    /// `subject` is a digest of the subject, which may be erased.
+    portal_revoked(subject: &str) = "quota_portal_revoked:{}:{subject}";
+    /// `subject` is a digest of the subject, so the key identifies nobody.
+    portal_sent(what: &str, subject: &str) = "quota_portal_sent:{}:{what}:{subject}";
     /// `login` is a digest of the login's secret.
     console_link(login: &str) = "quota_console_link:{}:{login}";
     /// `form` is a digest of what the form sent.

@@ -12,6 +12,7 @@ use super::{VerificationError, VerificationService};
 use crate::contacts::{Contact, ContactArray};
 use crate::redis_client::Partition;
 use crate::signing::stored_key;
+use crate::types::mute::REASON_OF_PORTAL;
 use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Subject};
 
 /// The reason of such a mute, as operators see it.
@@ -39,8 +40,9 @@ impl VerificationService {
             let mut contacts = array.contacts().into_iter().map(|stored| stored.contact);
             let is_meant = |contact: &Contact| contact.id == token.contact && token.is_of(&key, contact);
             let Some(contact) = contacts.find(is_meant) else { return Ok(false) };
-            // A permanent mute keeps its reason; a temporary one becomes permanent.
-            if contact.mute.is_none_or(|mute| mute.until.is_some()) {
+            // A permanent mute keeps its reason; a temporary one becomes permanent. One of the portal could be ended there.
+            let is_of_portal = |mute: &Mute| mute.reason.as_deref() == Some(REASON_OF_PORTAL);
+            if contact.mute.is_none_or(|mute| mute.until.is_some() || is_of_portal(&mute)) {
                 let mute = Mute { until: None, reason: Some(REASON.to_owned()) };
                 array.set_mute(&token.contact, Some(&mute));
             }

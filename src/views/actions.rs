@@ -13,7 +13,7 @@ use crate::types::{StreamId, UnixMs};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ActionView {
     pub at: Rfc3339,
-    /// Who: the name of a token, or `cli:<user>`.
+    /// Who: the name of a token, `cli:<user>`, or `portal`.
     pub by: String,
     /// What was done: the id of an operation of this document, or one of the command line alone.
     pub action: String,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::batch::MetricPeriod;
 use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::redis_client::{Partition, Partitions};
@@ -71,6 +72,18 @@ pub async fn of_periods(
     };
     let passed = alerts.into_iter().filter(|alert| filter.since.is_none_or(|since| since <= alert.raised_at_ms));
     Ok(in_order(passed.collect()))
+}
+
+/// Reads the alerts of a subject in these quotas, in the order of [`of_periods`], each with its state at `now`, server
+/// time.
+pub async fn of_quotas(
+    Partition { client, keys }: &Partition,
+    subject: &Subject,
+    quotas: &[MetricPeriod],
+    now: UnixMs,
+) -> RedisResult<Vec<Alert>> {
+    let records = query::records_of(client, keys, subject, quotas).await?;
+    Ok(in_order(records.into_iter().flat_map(|stored| stored.into_stated(now)).collect()))
 }
 
 /// Like [`of_periods`], for every partition, or for the subject's if the filter names one.

@@ -13,9 +13,10 @@ use url::Url;
 use super::alert_outcomes::{AlertDeliveriesView, AlertDeliveryView, AlertOutcomes};
 use super::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
 use super::usage::{self, MetricUsageView, UsageRequest, UsageView, WindowUsageView};
-use super::{AlertFilter, Observer, SubjectSettings, alerts, kept_periods};
+use super::{Observer, SubjectSettings, alerts, kept_periods};
 use crate::contacts::array::{CONTACTS, StoredContact};
 use crate::contacts::{Contact, ContactArray, ContactOrigin, masked_address};
+use crate::ledger::batch::MetricPeriod;
 use crate::signing::PortalAccess;
 use crate::subjects::StoredLevels;
 use crate::types::mute::REASON_OF_PORTAL;
@@ -23,6 +24,10 @@ use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{Alert, Channel, ContactId, DeliveryState, DisplayName, Metric, MetricFormat, Subject, UnixMs};
 
+/// Maximum number of quotas whose alerts are read: the newest periods of each metric and window.
+const QUOTAS_MAX: usize = 256;
+/// Maximum number of periods of one metric and window: all of the last two weeks, and the hours of a day.
+const PERIODS_MAX: usize = 24;
 /// Maximum number of alerts that are shown.
 const ALERTS_MAX: usize = 30;
 /// The part of a period that must be over for its pace to be shown, as a divisor.
@@ -124,10 +129,10 @@ impl Observer {
         let history = history::read(partition, &self.plans, request).await?;
         let mut history = history.map(|HistoryView { metrics, .. }| metrics).unwrap_or_default();
         history.retain(|of| access.shows(&of.metric));
-        let contacts = own_contacts(&stored, now);
-        let alerts = self.portal_alerts(access, &contacts, now).await?;
         let UsageView { subject, name, timezone, mut metrics, .. } = usage;
         metrics.retain(|of| access.shows(&of.metric));
+        let contacts = own_contacts(&stored, now);
+        let alerts = self.portal_alerts(access, &metrics, &contacts, now).await?;
         let window = |usage: WindowUsageView| PortalWindowView { pace: pace_of(&usage, now), usage };
         let metric = |MetricUsageView { metric, format, windows }| PortalMetricView {
             metric,
@@ -135,26 +140,26 @@ impl Observer {
             windows: windows.into_iter().map(window).collect(),
         };
         let metrics = metrics.into_iter().map(metric).collect();
-        let contacts = contacts.iter().map(|stored| PortalContactView::new(stored, now)).collect();
+        let contacts = contacts.iter().map(|stored| PortalContactView::new(stored, access, now)).collect();
         Ok(Some(PortalView { subject, name, timezone, metrics, history, alerts, contacts, read_at: Rfc3339(now) }))
     }
 
     async fn portal_alerts(
         &self,
         access: &PortalAccess,
+        metrics: &[MetricUsageView],
         contacts: &[StoredContact],
         now: UnixMs,
     ) -> RedisResult<Vec<PortalAlertView>> {
         let subject = access.subject();
-        let filter = AlertFilter { subject: Some(subject.clone()), since: None };
         let partition = self.partitions.partition_of(subject);
-        let mut raised = alerts::of_periods(partition, &kept_periods(now), &filter, now).await?;
-        raised.retain(|alert| access.shows(&alert.metric));
+        let mut raised = alerts::of_quotas(partition, subject, &quotas_of(metrics, now), now).await?;
         raised.reverse();
         raised.truncate(ALERTS_MAX);
         let AlertOutcomes { deliveries, .. } = self.outcomes(&raised.iter().collect::<Vec<_>>()).await?;
+        let own = contacts.iter().map(|stored| &stored.contact).filter(|contact| !self.is_id_of_another(contact));
         let own: BTreeMap<&ContactId, String> =
-            contacts.iter().map(|stored| (&stored.contact.id, shown_address(&stored.contact))).collect();
+            own.map(|contact| (&contact.id, shown_address(contact, access))).collect();
         let delivery = |AlertDeliveryView { contact_id, state, .. }: AlertDeliveryView| {
             Some(PortalDeliveryView { address: own.get(&contact_id)?.clone(), state })
         };
@@ -165,6 +170,23 @@ impl Observer {
         };
         Ok(raised.into_iter().zip(deliveries).map(view).collect())
     }
+
+    /// Whether a configured contact has the id too: a delivery under it may have been the operator's.
+    fn is_id_of_another(&self, own: &Contact) -> bool {
+        self.configured.iter().any(|other| other.id == own.id && !other.has_same_address(own))
+    }
+}
+
+/// The quotas whose alerts are read: of the windows that are shown, the newest periods.
+fn quotas_of(metrics: &[MetricUsageView], now: UnixMs) -> Vec<MetricPeriod> {
+    let mut periods = kept_periods(now);
+    periods.sort_by_key(|period| std::cmp::Reverse(period.ends_everywhere()));
+    let windows = metrics.iter().flat_map(|of| of.windows.iter().map(|window| (&of.metric, window.window)));
+    let quotas = windows.flat_map(|(metric, window)| {
+        let of_window = periods.iter().filter(move |period| period.window() == window).take(PERIODS_MAX);
+        of_window.map(|period| MetricPeriod { metric: metric.clone(), period: *period })
+    });
+    quotas.take(QUOTAS_MAX).collect()
 }
 
 /// The contacts in the subject's own settings, whoever wrote them there. None if they can't be read.
@@ -178,7 +200,7 @@ pub fn own_contacts(stored: &StoredLevels, now: UnixMs) -> Vec<StoredContact> {
 }
 
 impl PortalContactView {
-    fn new(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
+    fn new(StoredContact { contact, origin, .. }: &StoredContact, access: &PortalAccess, now: UnixMs) -> Self {
         let mute = contact.muted_at(now);
         let state = match mute {
             _ if !contact.verified => PortalContactState::Unverified,
@@ -190,7 +212,7 @@ impl PortalContactView {
         Self {
             id: contact.id.clone(),
             channel: contact.channel(),
-            address: shown_address(contact),
+            address: shown_address(contact, access),
             state,
             muted_until: mute.and_then(|mute| mute.until).map(Rfc3339),
             muted_here: mute.is_some_and(|mute| mute.reason.as_deref() == Some(REASON_OF_PORTAL)),
@@ -200,10 +222,17 @@ impl PortalContactView {
     }
 }
 
-/// An address without what may be secret: of a URL, only its origin.
-fn shown_address(contact: &Contact) -> String {
+/// An address without what may be secret: of a URL, only its origin. Each contact gets a link for viewing, with which
+/// it must not learn the mailboxes of the others.
+fn shown_address(contact: &Contact, access: &PortalAccess) -> String {
     let origin = Url::parse(contact.address()).ok().filter(Url::has_host).map(|url| url.origin().ascii_serialization());
-    origin.map_or_else(|| masked_address(contact), |origin| format!("{origin}/…"))
+    let address = origin.map_or_else(|| masked_address(contact), |origin| format!("{origin}/…"));
+    match address.rsplit_once('@') {
+        Some((mailbox, domain)) if !access.may_change_contacts() => {
+            format!("{}…@{domain}", mailbox.chars().take(1).collect::<String>())
+        }
+        _ => address,
+    }
 }
 
 /// The units at the end of a period at the pace since its start. `None` at its very start, and for a total.

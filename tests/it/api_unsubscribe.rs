@@ -90,6 +90,8 @@ async fn a_mute_that_would_end_lasts_once_somebody_unsubscribes() {
     let link = next_link(&mut api).await;
     for (mute, reason) in [
         (json!({"for": "2h", "reason": "weekend"}), "unsubscribed by the link of a mail"),
+        // It could be ended in the portal.
+        (json!({"reason": "muted in the portal"}), "unsubscribed by the link of a mail"),
         (json!({"reason": "asked by phone"}), "asked by phone"),
     ] {
         let muted = api.caller.send("PUT", "/v1/subjects/alice/contacts/main/mute", &JSON, mute.to_string()).await;

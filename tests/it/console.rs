@@ -13,6 +13,8 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
 use quotabell::outbox::Settlement;
 use quotabell::types::OutcomeClass;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use url::Url;
 
 /// The path below which a proxy serves the console.
@@ -345,4 +347,23 @@ async fn without_a_token_this_machine_may_look_and_a_taken_port_is_only_a_warnin
     assert_eq!(refused.status, 403, "a proxy passes on what comes from elsewhere: {}", refused.text);
     proxied.drain().await;
     first.drain().await;
+}
+
+/// Slow bodies must not hold the connections of everybody else.
+#[tokio::test]
+async fn a_form_that_does_not_arrive_is_given_up() {
+    let outbox = Outbox::start();
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let visitor = Visitor::new(address).log_in(ADMIN).await;
+    let cookie = visitor.cookie.expect("a session");
+    let head = format!(
+        "POST /mute HTTP/1.1\r\nhost: {address}\r\nsec-fetch-site: same-origin\r\ncookie: {cookie}\r\n\
+         content-length: 100\r\n\r\ndo="
+    );
+    let mut slow = TcpStream::connect(address).await.expect("connected");
+    slow.write_all(head.as_bytes()).await.expect("written");
+    let mut first = [0; 13];
+    slow.read_exact(&mut first).await.expect("an answer");
+    assert_eq!(&first, b"HTTP/1.1 408 ");
+    daemon.drain().await;
 }

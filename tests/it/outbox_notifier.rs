@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support::grant_notices::grant_notice;
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
+use crate::support::outbox::Outbox;
 use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
@@ -12,11 +13,14 @@ use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Samp
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
 use quotabell::outbox::{AttemptRequest, DeliverySet, Notifier, RetryConfig, Settlement};
+use quotabell::redis_client::Partitions;
+use quotabell::signing::PortalUrls;
+use quotabell::signing::portal_gate::open;
 use quotabell::types::resolved_notice::QuotaNow;
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
-    Alert, AlertEnd, Channel, DeliveryId, EndReason, Locale, Mute, Notification, OutcomeClass, Percent, ResolvedNotice,
-    ResolvedScope, Secret, UnixMs,
+    Alert, AlertEnd, Channel, DeliveryId, EndReason, Keys, Locale, Mute, Notification, OutcomeClass, Percent,
+    ResolvedNotice, ResolvedScope, Secret, UnixMs,
 };
 use tempfile::TempDir;
 
@@ -526,4 +530,25 @@ async fn a_mail_about_two_alerts_has_one_id_and_the_texts_of_both() {
         assert!(text.contains(told) && html.contains(told), "{told}: {text}");
     }
     assert!(server.try_next().is_none(), "one email");
+}
+
+/// A digest leaves long after what it tells: the links in it must not have expired when it arrives.
+#[tokio::test]
+async fn the_link_in_a_message_that_waited_is_valid_from_then_on() {
+    let outbox = Outbox::start();
+    let first = Partitions::new(&outbox.client, &Keys::new("usage")).first().clone();
+    let mut mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let public_url = "https://x.test".parse().expect("a URL");
+    let urls = PortalUrls { first: first.clone(), public_url, link_lifetime: Duration::from_secs(60) };
+    let Sending { channels, notifier } = sender(&mailbox.url());
+    let sending = Sending { channels, notifier: notifier.with_portal(Some(urls)) };
+    let now = outbox.client.server_time().await.expect("TIME works");
+    let last = Attempt { ever: 1, number: 1, first: now, now };
+    let sent = attempt_after_wait(&sending, &Contact::email("a@b.test"), (alert(), last), Some(now)).await;
+    assert!(matches!(sent, Settlement::Delivered(_)), "{sent:?}");
+    let mail = ParsedMail::parse(&mailbox.next().await.text());
+    let link =
+        mail.parts[0].content.lines().find_map(|line| line.strip_prefix("See your usage: https://x.test/portal/"));
+    let access = open(&first, link.expect("a link").trim().trim_end_matches('/')).await.expect("a token");
+    assert_eq!(access.expires_at(), now.plus(60_000));
 }

@@ -7,6 +7,7 @@ use crate::support::console::{Answer, Visitor, decoded, forms, found, judge_html
 use crate::support::contacts_api::ContactsApi;
 use crate::support::outbox::subject;
 use crate::support::redis_server::RedisServer;
+use quotabell::contacts::Contact;
 use quotabell::redis_client::Partitions;
 use quotabell::signing::{PortalClaims, PortalRight, PortalUrls};
 use quotabell::types::{Keys, UnixMs};
@@ -190,10 +191,11 @@ async fn a_route_answers_by_the_token_alone() {
     // With the link for viewing, the same for every form.
     let page = visitor.get(&view).await;
     assert!(
-        page.status == 200 && page.text.contains("own@alice.test") && forms(&page.text).is_empty(),
+        page.status == 200 && page.text.contains(">o…@alice.test<") && forms(&page.text).is_empty(),
         "{}",
         page.text
     );
+    assert!(!page.text.contains("own@"), "{}", page.text);
     for (below, body) in
         posts.iter().map(|body| ("contact", *body)).chain([("contacts", "channel=email&address=x@b.test")])
     {
@@ -338,7 +340,7 @@ async fn links_are_made_with_care_and_end_when_they_are_revoked_or_their_subject
     assert_eq!(visitor.get(&newer).await.status, 410);
     let kept = api.texts("quota_portal_revoked*").await.concat();
     assert!(!kept.contains("alice"), "{kept}");
-    let ttl: i64 = api.outbox.run("TTL", "quota_portal_revoked:{usage}").await;
+    let ttl: i64 = api.outbox.run("TTL", &revocations(&api).await[0]).await;
     assert!((690_000..=691_200).contains(&ttl), "{ttl}");
     assert_eq!(visitor.get(&link_to(&api, "alice", &json!({})).await).await.status, 200);
 
@@ -359,6 +361,54 @@ async fn links_are_made_with_care_and_end_when_they_are_revoked_or_their_subject
     // The key ends all links.
     let _: u64 = api.outbox.run("DEL", "quota_portal_key:{usage}").await;
     assert_eq!(visitor.get(&bob).await.status, 404);
+    api.daemon.drain().await;
+}
+
+async fn revocations(api: &ContactsApi) -> Vec<String> {
+    api.outbox.run("KEYS", "quota_portal_revoked:*").await
+}
+
+/// A link that was withdrawn must stay so, and none may live for more than a day, whatever the clock does.
+#[tokio::test]
+async fn a_clock_that_was_set_back_neither_keeps_nor_lengthens_links() {
+    let mut api = start().await;
+    let visitor = visitor(&mut api).await;
+    let old = link_to(&api, "alice", &json!({})).await;
+    assert_eq!(api.caller.delete("/v1/subjects/alice/portal").await.status, 204);
+    // The clock was a day ahead when they were revoked.
+    let ahead = api.outbox.client.server_time().await.expect("TIME works").plus(86_400_000);
+    let key = revocations(&api).await.remove(0);
+    let _: String = api.outbox.run("SET", &[key.as_str(), &ahead.0.to_string()]).await;
+    let made = api.caller.post("/v1/subjects/alice/portal", &json!({"for": "24h"})).await.json();
+    let ends: UnixMs = made["expires_at"].as_str().expect("a time").parse().expect("a time");
+    let now = api.outbox.client.server_time().await.expect("TIME works");
+    assert!(ends <= now.plus(86_400_000), "{ends:?} is more than a day after {now:?}");
+    let newer = link_to(&api, "alice", &json!({})).await;
+    assert_eq!((visitor.get(&old).await.status, visitor.get(&newer).await.status), (410, 200));
+    assert_eq!(api.caller.delete("/v1/subjects/alice/portal").await.status, 204);
+    let newest = link_to(&api, "alice", &json!({})).await;
+    for (path, status) in [(&old, 410), (&newer, 410), (&newest, 200)] {
+        assert_eq!(visitor.get(path).await.status, status, "{path}");
+    }
+    api.daemon.drain().await;
+}
+
+/// The page must not say that a customer's contact received what only the operator did.
+#[tokio::test]
+async fn a_delivery_to_the_fallback_is_not_shown_under_an_equal_id() {
+    let mut api = start().await;
+    let visitor = visitor(&mut api).await;
+    api.use_units("alice", 85).await;
+    api.ended("delivered", 1).await;
+    let id = Contact::email("fallback@operator.test").id;
+    let own = |address: &str| json!([{"id": id.as_str(), "channel": "email", "address": address}]);
+    for (address, said) in
+        [("own@b.test", "None of your contacts was notified."), ("fallback@operator.test", "</bdi>: received")]
+    {
+        set_contacts(&api, "alice", &own(address)).await;
+        let page = visitor.get(&link_to(&api, "alice", &may_all()).await).await;
+        assert!(page.text.contains("85 of 100") && page.text.contains(said), "{address}: {}", page.text);
+    }
     api.daemon.drain().await;
 }
 

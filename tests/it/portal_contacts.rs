@@ -5,6 +5,8 @@ use crate::support::contacts_api::{ContactsApi, wrong};
 use crate::support::outbox::subject;
 use crate::support::receivers::HttpCatcher;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// A visitor with a link that may change the contacts of `alice`.
 struct Portal {
@@ -158,5 +160,54 @@ async fn a_customer_changes_only_what_is_its_own() {
     starts(&portal.does("do=test&contact=main").await, 429, "That was asked often enough.");
     starts(&portal.does("do=test&contact=nobody").await, 404, "This contact is gone.");
     starts(&portal.does("do=remove&contact=own").await, 200, "The contact is removed.");
+    portal.api.daemon.drain().await;
+}
+
+/// A test message is a message too: it must not wake who is muted, nor be a way to flood somebody.
+#[tokio::test]
+async fn messages_that_a_customer_causes_are_bounded() {
+    let gone = json!({"reason": "no_mailbox", "detail": "x", "at": "2026-11-21T08:37:00Z"});
+    let portal = Portal::start(&json!([
+        {"id": "main", "channel": "email", "address": "main@b.test"},
+        {"id": "other", "channel": "email", "address": "other@b.test"},
+        {"id": "muted", "channel": "email", "address": "m@b.test", "muted": true},
+        {"id": "gone", "channel": "email", "address": "g@b.test", "disabled": gone},
+    ]))
+    .await;
+    for id in ["muted", "gone"] {
+        starts(&portal.does(&format!("do=test&contact={id}")).await, 409, "This contact is muted or off");
+    }
+    starts(&portal.does("do=test&contact=main").await, 200, "The receiver accepted the test message.");
+    starts(&portal.send("contacts", "channel=email&address=new@b.test").await, 200, "The contact is added.");
+    let actions = portal.api.caller.get("/v1/actions").await.json().to_string();
+    assert!(actions.contains("\"portal\"") && actions.contains("addContact"), "{actions}");
+    let kept: Vec<String> = portal.api.outbox.run("KEYS", "quota_portal_sent:*").await;
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    for key in kept {
+        let [member, expiry]: [String; 2] = portal.api.outbox.run("ZRANGE", &[&key, "0", "0", "WITHSCORES"]).await;
+        for at in 1..20 {
+            let _: u64 = portal.api.outbox.run("ZADD", &[&key, &expiry, &format!("{member}{at}")]).await;
+        }
+    }
+    starts(&portal.does("do=test&contact=other").await, 429, "That was asked often enough.");
+    let said = portal.send("contacts", "channel=email&address=stranger@b.test").await;
+    starts(&said, 429, "That was asked often enough.");
+    assert_eq!(portal.api.contacts("alice").await.len(), 5);
+    portal.api.daemon.drain().await;
+}
+
+/// Slow bodies must not hold the connections of everybody else.
+#[tokio::test]
+async fn a_form_that_does_not_arrive_is_given_up() {
+    let portal = Portal::start(&json!([])).await;
+    let given_up = async |below: &str| {
+        let head = format!("POST {}{below} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\ndo=", portal.path);
+        let mut slow = TcpStream::connect(portal.visitor.address).await.expect("connected");
+        slow.write_all(head.as_bytes()).await.expect("written");
+        let mut first = [0; 13];
+        slow.read_exact(&mut first).await.expect("an answer");
+        assert_eq!(&first, b"HTTP/1.1 400 ", "{below}");
+    };
+    tokio::join!(given_up("contacts"), given_up("contact"));
     portal.api.daemon.drain().await;
 }

@@ -7,11 +7,10 @@ use axum::http::header::{CONTENT_LENGTH, EXPECT, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use flate2::read::MultiGzDecoder;
 use futures_util::StreamExt as _;
-use tokio::time::timeout;
 
 use super::body_budget::{BodyReservation, BudgetExhausted};
 use super::body_form::Encoding;
-use crate::api::body::BODY_TIMEOUT;
+use crate::api::body::in_time;
 use crate::api::problem::Problem;
 
 /// Maximum length of a body, before and after it is decompressed, bytes.
@@ -67,15 +66,12 @@ impl ReceivedBody {
             }
             Ok(())
         };
-        let arrived = timeout(BODY_TIMEOUT, receiving).await;
+        let arrived = in_time(receiving).await;
         // Also if the rest of the body is slow: a client repeats a 503, and not a 408.
         match (refusal, arrived) {
             (Some(refusal), _) => Err(refusal),
             (None, Ok(arrived)) => arrived.map(|()| received),
-            (None, Err(_)) => {
-                let detail = format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
-                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail))
-            }
+            (None, Err(late)) => Err(late),
         }
     }
 
@@ -129,7 +125,7 @@ pub(in crate::api) async fn discard(headers: &HeaderMap, body: Body) {
             discarded += frame.len();
         }
     };
-    let _ = timeout(BODY_TIMEOUT, discarding).await;
+    let _ = in_time(discarding).await;
 }
 
 fn inflate(bytes: &[u8], reservation: &mut BodyReservation) -> Result<Vec<u8>, Problem> {

@@ -68,17 +68,16 @@ const DAEMONS: &str = "TYPE KEY, ZADD KEY 0 x, ZREM KEY x, ZREMRANGEBYSCORE KEY 
 /// The windows of the check API, for every limiter of a plan.
 const WINDOW: &str = "GET KEY, SET KEY x, INCRBY KEY 1, PTTL KEY, PEXPIRE KEY 1, ZADD KEY 0 x, ZCARD KEY, \
     ZCOUNT KEY 0 0, ZRANGE KEY 0 0, ZREMRANGEBYRANK KEY 0 0, UNLINK KEY";
-/// The sets of requests and guesses of a verification.
+/// The sets of requests and guesses of a verification, and of what customers sent in an hour.
 const VERIFY_SET: &str = "ZADD KEY 0 x, ZCARD KEY, ZSCORE KEY x, ZRANGE KEY 0 0, ZREM KEY x, \
     ZREMRANGEBYSCORE KEY 0 0, PEXPIREAT KEY 1";
 /// The contacts that are not confirmed yet.
 const UNVERIFIED: &str = "ZADD KEY 0 x, ZREM KEY x, ZRANGEBYSCORE KEY 0 0";
 /// The codes and confirm links of a verification.
 const VERIFY_SECRET: &str = "SET KEY x, GET KEY, UNLINK KEY";
-/// The key that signs links to the portal, and what revokes them.
+/// The key that signs links to the portal.
 const PORTAL_KEY: &str = "EXISTS KEY, SET KEY x, GET KEY";
-const PORTAL_REVOKED: &str = "HMGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
-/// Other texts: the key that signs unsubscribe links, and when the newest digest was due.
+/// Other texts: the key that signs unsubscribe links, revocations, and when the newest digest was due.
 const TEXT: &str = "SET KEY x, GET KEY";
 /// The grants of a subject, and when they must be looked at.
 const GRANTS: &str = "HGET KEY x, HGETALL KEY, HSET KEY x x, HDEL KEY x, UNLINK KEY";
@@ -224,7 +223,8 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.unsubscribe_key(), TEXT),
         (keys.console_key(), TEXT),
         (keys.portal_key(), PORTAL_KEY),
-        (keys.portal_revoked(), PORTAL_REVOKED),
+        (keys.portal_revoked("check-config"), TEXT),
+        (keys.portal_sent("check-config", "check-config"), VERIFY_SET),
         (keys.console_link("check-config"), "SET KEY x, DEL KEY"),
         (keys.console_form("check-config"), "SET KEY x, GET KEY, DEL KEY"),
         (keys.digest(), TEXT),
