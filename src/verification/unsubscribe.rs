@@ -40,7 +40,8 @@ impl VerificationService {
             let mut contacts = array.contacts().into_iter().map(|stored| stored.contact);
             let is_meant = |contact: &Contact| contact.id == token.contact && token.is_of(&key, contact);
             let Some(contact) = contacts.find(is_meant) else { return Ok(false) };
-            // A permanent mute keeps its reason; a temporary one becomes permanent. One of the portal could be ended there.
+            // A permanent mute keeps its reason; a temporary one becomes permanent. One of the portal
+            // could be ended there.
             let is_of_portal = |mute: &Mute| mute.reason.as_deref() == Some(REASON_OF_PORTAL);
             if contact.mute.is_none_or(|mute| mute.until.is_some() || is_of_portal(&mute)) {
                 let mute = Mute { until: None, reason: Some(REASON.to_owned()) };
