@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-gateways test-producers test-sdks test-peers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages
+.PHONY: help setup demo picture run quick test check deny bench bench-forecast bench-limiters peers test-matrix test-openapi test-clients test-gateways test-producers test-console test-sdks test-peers kubernetes test-kubernetes grafana test-grafana torture mutants dist test-dist test-packages
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -74,6 +74,11 @@ GATEWAYS ?=
 test-gateways: ## nginx, Envoy, HAProxy, Traefik and Caddy with packaging/gateways, against docs/gateways.md
 	@bash tools/setup.sh gateways
 	@bash tools/test-gateways.sh $(GATEWAYS)
+
+# QUOTABELL_DOCS=docs also writes the pictures of docs/.
+test-console: ## the console in Chromium: each page, what operators do, with and without scripts; screenshots in target/console
+	@bash tools/setup.sh console
+	@bash tools/test-console.sh
 
 # FLUENT_BIT=PROGRAM runs Fluent Bit too (CONTRIBUTING.md).
 test-producers: ## nginx with syslog-ng, Fluent Bit and LiteLLM with packaging/producers: what is sent is counted once

@@ -18,6 +18,7 @@ use crate::api;
 use crate::api::server::ServerLimits;
 use crate::config::Config;
 use crate::console;
+use crate::portal::with_portal;
 use crate::redis_client::EmbeddedServer;
 
 mod deployment_record;
@@ -74,7 +75,7 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let parts = Parts::build(&config, read, recorder.clone())?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    let routes = api::router::routes(parts.api.clone());
+    let routes = with_portal(api::router::routes(parts.api.clone()), parts.portal()?);
     tasks.spawn(HTTP, api::server::serve(routes, listener, ServerLimits::DAEMON, serving.clone()));
     if let Some((listener, address)) = console::listen(&config.console).await {
         let routes = console::routes(parts.console(address)?);

@@ -4,7 +4,7 @@
 # exist.
 #
 # `setup.sh tests` also installs libfaketime, with which tests give daemons another clock, `setup.sh gateways` nginx with
-# njs and HAProxy, `setup.sh producers` nginx.
+# njs and HAProxy, `setup.sh producers` nginx, `setup.sh console` the browser Chromium.
 #
 # Works only on Debian and its derivatives, through apt-get; elsewhere it prints what is missing and exits with 1.
 set -euo pipefail
@@ -27,6 +27,9 @@ command -v cc >/dev/null || [[ -e /usr/include/stdio.h ]] || lacks libc6-dev "it
 [[ ${1:-} != tests ]] || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null \
   || lacks libfaketime "some tests give daemons another clock"
 
+if [[ ${1:-} == console ]]; then
+  command -v chromium >/dev/null || lacks chromium "make test-console looks at the console with it"
+fi
 if [[ ${1:-} == gateways || ${1:-} == producers ]]; then
   PATH=$PATH:/usr/sbin # where Debian has servers
   why_foreign="make test-$1 runs it with files of packaging/$1"

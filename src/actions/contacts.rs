@@ -12,8 +12,9 @@ use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::store::{EditContactsError, edit_contacts};
 use crate::contacts::{Contact, ContactArray, ContactOrigin, TooManyContacts, masked_address};
 use crate::redis_client::Partition;
+use crate::types::mute::REASON_OF_PORTAL;
 use crate::types::subject::{LEVELS_MAX, SubjectError};
-use crate::types::{ContactId, Keys, Mute, Subject};
+use crate::types::{ContactId, Keys, Mute, Subject, UnixMs};
 
 /// The contacts that are meant.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +43,8 @@ pub enum ContactActionError {
     TooMany(#[from] TooManyContacts),
     #[error(transparent)]
     Level(#[from] LevelError),
+    #[error("somebody else muted this contact: only they or the operator can end it")]
+    MutedByOthers,
 }
 
 /// Why a subject can't be written, or can't have a contact that hears the levels below it.
@@ -104,6 +107,31 @@ pub async fn set_mute(
         Ok(ids)
     };
     edit(partition, subject, selector, set).await
+}
+
+/// Mutes a contact for the customer, with the reason [`REASON_OF_PORTAL`], or ends such a mute. A mute that others
+/// began stays. Repeatable.
+///
+/// # Errors
+///
+/// [`ContactActionError`]; nothing is changed.
+pub async fn set_mute_of_portal(
+    partition: &Partition,
+    subject: &Subject,
+    id: &ContactId,
+    mute: Option<&Mute>,
+    now: UnixMs,
+) -> Result<(), ContactActionError> {
+    let set = |array: &mut ContactArray, _| {
+        let stored = array.contacts().into_iter().map(|stored| stored.contact).filter(|contact| contact.id == *id);
+        let mut mutes = stored.filter_map(|contact| contact.muted_at(now).cloned());
+        if mutes.any(|mute| mute.reason.as_deref() != Some(REASON_OF_PORTAL)) {
+            return Err(ContactActionError::MutedByOthers);
+        }
+        array.set_mute(id, mute);
+        Ok(())
+    };
+    edit(partition, subject, ContactSelector::Id(id), set).await
 }
 
 /// Enables contacts, and returns the ids of those that were disabled.

@@ -10,6 +10,7 @@ pub mod contacts;
 pub(crate) mod deliveries;
 pub mod grants;
 pub(crate) mod many_deliveries;
+pub mod portal;
 pub(crate) mod refused_events;
 pub(crate) mod sending;
 pub mod subject_change;

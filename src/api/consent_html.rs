@@ -86,13 +86,16 @@ pub(super) fn html(state: HtmlState, subject: Option<&Subject>, asked: &HeaderMa
         .into_response()
 }
 
-/// The first language of the request that has a page. Browsers list the user's preferred language first.
 fn language(asked: &HeaderMap) -> &'static str {
+    preferred(asked, LANGUAGES).unwrap_or(LANGUAGES[0])
+}
+
+/// The first language of the request that is one of these. Browsers list the user's preferred language first.
+pub(crate) fn preferred<'a>(asked: &HeaderMap, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let header = asked.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let locales = header.split(',').filter_map(|one| Locale::parse(one.split(';').next()?.trim()).ok());
     let mut readable = locales.flat_map(|locale| locale.fallbacks().collect::<Vec<_>>());
-    let known = readable.find_map(|locale| LANGUAGES.into_iter().find(|language| *language == locale.as_str()));
-    known.unwrap_or(LANGUAGES[0])
+    readable.find_map(|locale| known.clone().into_iter().find(|language| *language == locale.as_str()))
 }
 
 fn render(state: HtmlState, subject: Option<&str>, language: &str, nonce: &str) -> String {

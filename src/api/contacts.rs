@@ -264,7 +264,8 @@ impl From<ContactActionError> for Problem {
             ContactActionError::OperatorsOwn
             | ContactActionError::IdTaken { .. }
             | ContactActionError::OtherId { .. }
-            | ContactActionError::TooMany(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
+            | ContactActionError::TooMany(_)
+            | ContactActionError::MutedByOthers => Self::new(StatusCode::CONFLICT, error.to_string()),
             ContactActionError::Level(error) => Self::bad_request(error.to_string()),
         }
     }

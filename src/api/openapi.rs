@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::operation::OperationDoc;
 use super::problem::{PROBLEM_TYPE, ProblemBody};
-use super::routes::{Access, ROUTES, Route, TAGS};
+use super::route::TAGS;
+use super::routes::{Access, ROUTES, Route};
 use super::schemas::Schemas;
 use super::status_doc::{AnswerContent, FORBIDDEN, NDJSON, StatusDoc, UNAUTHORIZED};
 

@@ -16,6 +16,17 @@ pub enum Access {
     Needs(Scope),
 }
 
+/// The groups of operations, with descriptions.
+pub(super) const TAGS: [(&str, &str); 7] = [
+    ("checks", "For API nodes: one question for each request that they serve."),
+    ("events", "For producers that don't speak with Redis."),
+    ("operations", "For probes and scrapers. Open to everybody who reaches the port."),
+    ("overview", "For operators: the state of all subjects, deliveries and daemons. Lists are read in slices."),
+    ("contacts", "Contacts that a subject's own side adds, and their verification."),
+    ("subjects", "Settings, usage and alerts of subjects."),
+    ("deliveries", "Notifications on their way: their state, and actions of an operator."),
+];
+
 /// A route.
 #[derive(Debug)]
 pub struct Route {

@@ -13,8 +13,8 @@ use super::status_doc::{
     StatusDoc, TOO_MANY_REQUESTS, UNREADABLE, VERIFIED_ALREADY, html, json_lines, of_handler, ok, problem, text,
 };
 use super::{
-    actions, alert_log, authorize, check, consent_links, contacts, deliveries, grants, mutes, overview, probes, reload,
-    subjects, top,
+    actions, alert_log, authorize, check, consent_links, contacts, deliveries, grants, mutes, overview, portal, probes,
+    reload, subjects, top,
 };
 use crate::outbox::DeliveryAction;
 use Access::Open;
@@ -41,17 +41,6 @@ const fn observed(path: &'static str, endpoint: fn() -> DescribedRoute) -> Route
 const fn events(path: &'static str, answers: &'static [StatusDoc]) -> Route {
     route("POST", path, EVENTS, || post(ingestion::events)).answers(answers)
 }
-
-/// The groups of operations, with descriptions.
-pub(super) const TAGS: [(&str, &str); 7] = [
-    ("checks", "For API nodes: one question for each request that they serve."),
-    ("events", "For producers that don't speak with Redis."),
-    ("operations", "For probes and scrapers. Open to everybody who reaches the port."),
-    ("overview", "For operators: the state of all subjects, deliveries and daemons. Lists are read in slices."),
-    ("contacts", "Contacts that a subject's own side adds, and their verification."),
-    ("subjects", "Settings, usage and alerts of subjects."),
-    ("deliveries", "Notifications on their way: their state, and actions of an operator."),
-];
 
 /// Every route.
 pub const ROUTES: &[Route] = &[
@@ -208,6 +197,15 @@ pub const ROUTES: &[Route] = &[
         .operation("revokeGrant", "subjects", "Revoke what is left of a grant")
         .about("What it has paid for stays. Changes nothing if nothing is left.")
         .answers(&[ok("The grant as it is now."), problem(404, "The subject has no such grant."), REDIS_UNAVAILABLE]),
+    route("POST", "/v1/subjects/{id}/portal", SUBJECTS, || post(portal::create))
+        .operation("createPortalLink", "subjects", "Make a link with which a customer opens the portal of a subject")
+        .about(
+            "Everybody who has the link may use it until it expires. Nothing is stored. The subject needs no settings.",
+        )
+        .answers(&[ok("The link."), problem(409, "`http.public_url` is not set."), REDIS_UNAVAILABLE]),
+    route("DELETE", "/v1/subjects/{id}/portal", SUBJECTS, || delete(portal::revoke))
+        .operation("revokePortalLinks", "subjects", "End all links to the portal of a subject, also those in messages")
+        .answers(&[of_handler(204, "None of them opens the portal any more."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/contacts", READ, || get(contacts::list))
         .operation("listContacts", "contacts", "List the contacts of a subject, with masked secrets")
         .about("The readable contacts in their stored order. Empty if the subject has no contacts of its own.")

@@ -15,6 +15,7 @@ use super::top_cache::TopCache;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
 use crate::redis_client::Partitions;
+use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::verification::VerificationService;
 use crate::views::Observer;
@@ -42,6 +43,8 @@ pub struct ApiState {
     pub new_deliveries: NewDeliveries,
     /// Judges whether a contact can be reached at all.
     pub channels: Arc<Channels>,
+    /// Makes links to the portal; `None` without a public URL.
+    pub portal_urls: Option<PortalUrls>,
     /// Adds contacts of subjects and verifies them.
     pub verification: Arc<VerificationService>,
 }

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::console::ConsoleState;
 use crate::events::CountingStatus;
 use crate::outbox::NewDeliveries;
+use crate::portal::PortalState;
 use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
@@ -42,7 +43,19 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Builds the parts, and logs warnings about the configuration.
+    /// The state of the portal.
+    pub(super) fn portal(&self) -> anyhow::Result<Arc<PortalState>> {
+        let Self { config, channels, verification, api, .. } = self;
+        Ok(Arc::new(PortalState {
+            observer: api.observer.clone(),
+            verification: Arc::clone(verification),
+            channels: Arc::clone(channels),
+            late_max: config.stream.late_max,
+            history_days: config.history.days,
+            html: config.portal_html()?,
+        }))
+    }
+
     /// The state of the console, with connections to Redis of its own.
     pub(super) fn console(&self, listen: SocketAddr) -> anyhow::Result<Arc<ConsoleState>> {
         let Self { config, endpoint, channels, plans, api, .. } = self;
@@ -65,6 +78,7 @@ impl<'a> Parts<'a> {
         }))
     }
 
+    /// Builds the parts, and logs warnings about the configuration.
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
         for warning in Channel::SENDING.iter().flat_map(|channel| channels.warnings(*channel)) {
@@ -124,6 +138,7 @@ impl<'a> Parts<'a> {
             new_deliveries: new_deliveries.clone(),
             channels: Arc::clone(&channels),
             verification: Arc::clone(&verification),
+            portal_urls: config.portal_urls(&partitions),
         });
         Ok(Self {
             config,

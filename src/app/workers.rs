@@ -69,7 +69,8 @@ impl Workers<'_> {
         let (channels, retry) = (Arc::clone(&parts.channels), parts.config.retry.clone());
         let notifier = ChannelNotifier::new(channels, caps, retry, Arc::clone(&consents), parts.plans.clone());
         let judge = StoredNoticeJudge { partitions: parts.partitions.clone(), plans: parts.plans.clone() };
-        let notifier = notifier.with_judge(Arc::new(judge));
+        let urls = parts.config.portal_urls(&parts.partitions);
+        let notifier = notifier.with_judge(Arc::new(judge)).with_portal(urls);
         let outbox = SharedByOutboxes {
             contacts: Arc::new(parts.config.contact_resolver()),
             consents,

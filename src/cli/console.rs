@@ -1,6 +1,10 @@
 //! `console`: the address of the console, with a login of one use.
 
+use std::env;
+use std::io::{IsTerminal as _, stdout};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use serde::Serialize;
@@ -17,10 +21,11 @@ use crate::terminal::output::{self, FormatArgs, say};
 #[derive(Debug, Args)]
 #[command(
     after_help = "The page has a button that logs you in as admin. It works once, within 30 seconds; the session lasts 12 hours.
+In a terminal of a desktop, the browser opens the page.
 
 Examples:
   quotabell console
-  xdg-open \"$(quotabell console)\""
+  quotabell console --json | jq -r .url"
 )]
 pub struct ConsoleArgs {
     #[command(flatten)]
@@ -41,9 +46,20 @@ pub async fn run(args: ConsoleArgs, context: &CliContext) -> anyhow::Result<()> 
     url.query_pairs_mut().append_pair("login", &secret);
     let login = ConsoleLogin { url: url.into() };
     output::print(&args.format, &login, |output| {
-        say("the page logs you in once, within 30 seconds");
+        let opened = if opens_browser(&login.url) { ": the browser opens it" } else { "" };
+        say(format_args!("the page logs you in once, within 30 seconds{opened}"));
         output.line(&login.url)
     })
+}
+
+/// Opens the page if somebody at a desktop has run the command. Returns whether the browser was started.
+fn opens_browser(url: &str) -> bool {
+    let has_desktop =
+        ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| env::var_os(name).is_some_and(|it| !it.is_empty()));
+    let mut command = Command::new("xdg-open");
+    // Its own group: what ends the terminal leaves the browser alone.
+    command.arg(url).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    has_desktop && stdout().is_terminal() && command.spawn().is_ok()
 }
 
 /// The address of the login page.

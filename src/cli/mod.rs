@@ -40,6 +40,7 @@ mod listen;
 mod man;
 mod migrate;
 mod mute_args;
+mod portal;
 mod preview;
 mod refused;
 mod reload;
@@ -108,6 +109,8 @@ pub enum Command {
     Contact(contact::ContactArgs),
     /// Add, list and revoke grants: prepaid units, and more units for a period
     Grant(grant::GrantArgs),
+    /// Print a link with which a customer opens the portal of its subject
+    Portal(portal::PortalArgs),
     /// Show the usage, limits and alerts of a subject
     Usage(usage::UsageArgs),
     /// Show the usage of a subject by day
@@ -190,6 +193,7 @@ impl Cli {
             Command::Subject(args) => subject::run(args, &context).await,
             Command::Contact(args) => contact::run(args, &context).await,
             Command::Grant(args) => grant::run(args, &context).await,
+            Command::Portal(args) => portal::run(args, &context).await,
             Command::Usage(args) => usage::run(args, &context).await,
             Command::History(args) => history::run(args, &context).await,
             Command::Top(args) => top::run(args, &context).await,

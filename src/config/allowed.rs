@@ -134,6 +134,16 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["console", "public_url"],
         r#"a URL of a host, with an optional path, such as "https://quota.example.com/console/""#,
     ),
+    (&["portal", "origins"], r#"a list of origins without a path, such as ["https://app.example.com"]"#),
+    (&["portal", "name"], "1 to 128 visible characters on one line"),
+    (&["portal", "logo_file"], "the path of a .svg, .png, .jpg or .webp file of at most 256 KiB"),
+    (&["portal", "color"], r##"six hex digits behind a #, such as "#0b5fff""##),
+    (
+        &["portal", "templates"],
+        "the path of a directory with one or more of portal.html, portal_layout.html, and portal.html in folders named \
+         by a language such as vi",
+    ),
+    (&["portal", "link_lifetime"], r#"a duration up to 7d, such as "7d"; "0s" for alerts without links"#),
     (&["http", "public_url"], r#"a URL of a host, with an optional path, such as "https://quota.example.com""#),
     (&["verification", "requests"], r#"up to 100000 requests and a period of 1ms to 31d, such as "3/1h""#),
     (&["verification", "lifetime"], r#"a duration, 1m to 1d, such as "10m""#),

@@ -17,8 +17,10 @@ use crate::console::config::{self as console, ConsoleConfig};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
 use crate::forecast::silence::DAYS_BEFORE;
 use crate::outbox::alert_log::ALERTS_DAYS_MAX;
+use crate::portal::config::is_origin;
 use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
+use crate::signing::portal_gate::PORTAL_LIFETIME_MAX;
 use crate::subjects::record::parse_timezone;
 use crate::types::duration::HumanDuration;
 use crate::types::metric_format::{SCALE_MAX, UNIT_CHARS_MAX};
@@ -377,6 +379,12 @@ fn rest(config: &Config, violations: &mut Violations) {
     let problem = format!("{listen:?} is not an address and a port");
     violations.require(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem);
     check_console(&config.console, violations);
+    for origin in config.portal.origins.iter().filter(|origin| !is_origin(origin)) {
+        violations.require(false, &["portal", "origins"], format!("{origin:?} is not the origin of a site"));
+    }
+    let lifetime = config.portal.link_lifetime;
+    let long = format!("{} is longer than {}", HumanDuration(lifetime), HumanDuration(PORTAL_LIFETIME_MAX));
+    violations.require(lifetime <= PORTAL_LIFETIME_MAX, &["portal", "link_lifetime"], long);
 }
 
 fn check_console(console: &ConsoleConfig, violations: &mut Violations) {

@@ -14,7 +14,9 @@ use crate::api::{TokenError, Tokens};
 use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
+use crate::portal::PortalHtml;
 use crate::redis_client::{Partitions, RedisEndpoint};
+use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::subjects::plans::PlansError;
 use crate::types::{Keys, PartitionNumber, Secret};
@@ -117,6 +119,17 @@ impl Config {
         })
     }
 
+    /// The templates and the branding of the portal. Reads the files that the section names.
+    pub fn portal_html(&self) -> Result<PortalHtml, ConfigError> {
+        PortalHtml::new(&self.portal).map_err(|error| self.refused(Some(error.setting), error, None))
+    }
+
+    /// What makes links to the portal; `None` without `http.public_url`.
+    pub(crate) fn portal_urls(&self, partitions: &Partitions) -> Option<PortalUrls> {
+        let (first, link_lifetime) = (partitions.first().clone(), self.portal.link_lifetime);
+        self.http.confirm_links_below().map(|public_url| PortalUrls { first, public_url, link_lifetime })
+    }
+
     /// The server of `[redis]`. Reads the files that the section names.
     pub fn endpoint(&self) -> Result<RedisEndpoint, ConfigError> {
         RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
@@ -126,6 +139,7 @@ impl Config {
     pub(super) fn check_parts(&self) -> Result<(), ConfigError> {
         self.channels()?;
         self.tokens()?;
+        self.portal_html()?;
         self.endpoint()?;
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::contacts::{FallbackConfig, OperatorConfig, masked_contact};
 use crate::events::config::StreamConfig;
 use crate::ledger::history::HistoryConfig;
 use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
+use crate::portal::config::PortalConfig;
 use crate::redis_client::RedisConfig;
 use crate::redis_client::endpoint::UrlSource;
 use crate::subjects::config::{PlanConfig, SubjectsConfig};
@@ -66,6 +67,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// `[console]`.
     pub console: ConsoleConfig,
+    /// `[portal]`.
+    pub portal: PortalConfig,
     /// `[check]`.
     pub check: CheckConfig,
     /// `[verification]`.
@@ -113,6 +116,7 @@ impl Config {
             ("email.ca_file", self.email.ca_file.as_ref()),
             ("email.dkim.key_file", dkim),
             ("webhook.ca_file", self.webhook.ca_file.as_ref()),
+            ("portal.logo_file", self.portal.logo_file.as_ref()),
         ];
         files.into_iter().filter_map(|(setting, path)| Some(NamedFile { setting, path: path? })).collect()
     }

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest as _, Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION,
+    ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -16,10 +17,11 @@ use axum::response::{IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form;
-use super::href::up_from;
-use super::session::{ConsoleSession, Visitor, stored_key};
+use super::session::{ConsoleSession, Visitor, console_key};
 use super::state::ConsoleState;
-use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::html::fields::Fields;
+use crate::html::href::up_from;
 
 /// The form that logs in.
 pub(super) const LOGIN: &str = "/login";
@@ -30,6 +32,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
 /// The middleware before every route.
 pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
+    let known = parts.headers.get(IF_NONE_MATCH).cloned();
     let mut answer = match judge(&console, &parts).await {
         Ok(Some(visitor)) => {
             parts.extensions.insert(visitor);
@@ -39,8 +42,14 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
             let way = format!("{}{}", up_from(parts.uri.path()), &LOGIN[1..]);
             (StatusCode::SEE_OTHER, [(LOCATION, way)]).into_response()
         }
-        Err(error) => error.at(parts.uri.path()).into_response(),
+        Err(error) => {
+            with_sent_form(error.at(parts.uri.path()), Request::from_parts(parts, body)).await.into_response()
+        }
     };
+    if answer.status() == StatusCode::OK && known.is_some_and(|known| answer.headers().get(ETAG) == Some(&known)) {
+        *answer.status_mut() = StatusCode::NOT_MODIFIED;
+        *answer.body_mut() = Body::empty();
+    }
     let headers = answer.headers_mut();
     for (name, value) in
         [(CONTENT_SECURITY_POLICY, POLICY), (REFERRER_POLICY, "no-referrer"), (X_CONTENT_TYPE_OPTIONS, "nosniff")]
@@ -49,6 +58,20 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
     }
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     answer
+}
+
+/// The same with the form that was sent, if only Redis was away: nobody should have to fill it in again.
+async fn with_sent_form(error: ConsoleError, request: Request) -> ConsoleError {
+    let page = request.uri().path()[1..].to_owned();
+    let is_page = page.bytes().all(|byte| byte.is_ascii_lowercase()) && page != LOGIN[1..];
+    let is_away = matches!(&error, ConsoleError::Told { status: StatusCode::SERVICE_UNAVAILABLE, .. });
+    if !(is_away && is_page && request.method() == Method::POST) {
+        return error;
+    }
+    match Bytes::from_request(request, &()).await {
+        Ok(body) => error.with_form(&page, Fields::parse(&body).partition(&[])),
+        Err(_) => error,
+    }
 }
 
 /// The visitor; `None` if a login is needed first.
@@ -63,14 +86,20 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
     }
     let path = request.uri.path();
     let is_open = path == LOGIN || path.starts_with(assets::FOLDER);
+    let first = console.observer.partitions.first();
+    let now = async || within(CALL_TIMEOUT, first.client.server_time()).await;
     let session = match cookie(headers, console.cookie_name()) {
-        Some(cookie) => session_of(console, cookie).await?,
+        Some(cookie) => {
+            let key = within(CALL_TIMEOUT, console_key(first)).await?;
+            let now = now().await?;
+            ConsoleSession::read(cookie, &key, &console.tokens, now).map(|session| (session, now))
+        }
         None => None,
     };
     if session.is_none() && !is_open && !console.tokens.is_set() {
         // What a proxy passes on comes from this machine, too.
         return match console.listen.ip().is_loopback() && console.public_url.is_none() {
-            true => Ok(Some(Visitor::Local)),
+            true => Ok(Some(Visitor::Local { now: now().await? })),
             false => Err(ConsoleError::new(
                 StatusCode::FORBIDDEN,
                 "without a token the console is only for this machine, and not for console.public_url: set \
@@ -78,16 +107,9 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
             )),
         };
     }
-    let Some(session) = session else { return Ok(is_open.then_some(Visitor::Unknown)) };
+    let Some((session, now)) = session else { return Ok(is_open.then_some(Visitor::Unknown)) };
     let outcome = form::outcome(console, &request.uri, &session).await;
-    Ok(Some(Visitor::LoggedIn { session, outcome }))
-}
-
-async fn session_of(console: &ConsoleState, cookie: &str) -> Result<Option<ConsoleSession>, Problem> {
-    let first = console.observer.partitions.first();
-    let key = within(CALL_TIMEOUT, stored_key(first)).await?;
-    let now = within(CALL_TIMEOUT, first.client.server_time()).await?;
-    Ok(ConsoleSession::read(cookie, &key, &console.tokens, now))
+    Ok(Some(Visitor::LoggedIn { session, outcome, now }))
 }
 
 impl ConsoleState {

@@ -13,13 +13,13 @@ use minijinja::context;
 use redis::{RedisError, RedisResult};
 
 use super::error::ConsoleError;
-use super::fields::Fields;
 use super::form::{Admin, Done, SentForm};
-use super::href::href_to;
 use super::render::rendered_html;
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::many_deliveries::{DeliverySelection, RunBound, RunOutcome, act_on_many};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::fields::Fields;
+use crate::html::href::href_to;
 use crate::outbox::DeliveryAction;
 use crate::redis_client::Partitions;
 use crate::types::text::{grouped, one_of, pluralize};
@@ -35,6 +35,8 @@ const COUNTED_MAX: usize = 5_000;
 const COUNT_TIME: Duration = Duration::from_secs(3);
 /// Time after which a run begins no further slice: some hundred thousand deliveries.
 const RUN_TIME: Duration = Duration::from_secs(60);
+/// Number of selected deliveries that the log of actions names.
+const TARGETS_MAX: usize = 10;
 /// The fields that select deliveries.
 const FILTERS: [&str; 7] = ["state", "subject", "channel", "destination", "error", "cause", "since"];
 
@@ -264,7 +266,10 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
             let destination = filter.destination.map(|destination| destination.to_string());
             destination.into_iter().chain(filter.state.map(|state| state.to_string())).collect::<Vec<_>>().join(" ")
         }
-        _ => String::new(),
+        [named @ .., last] if named.len() < TARGETS_MAX => {
+            named.iter().map(|id| format!("{id} ")).collect::<String>() + last.as_str()
+        }
+        several => format!("{} and {} more", several[0], several.len() - 1),
     };
     Ok(Done { message, action: format!("{action}Delivery"), subject: filter.subject, target, count: outcome.done })
 }

@@ -7,9 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::error::ConsoleError;
-use super::fields::Fields;
 use super::form::{Done, SentForm};
-use super::href::href_to;
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::contact_spec::{self, ContactColumns, GeneratedSecret};
 use crate::actions::contacts::{self, AddOutcome, ContactAddition, ContactSelector};
@@ -18,6 +16,8 @@ use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::channels::Labels;
 use crate::contacts::ContactOrigin;
 use crate::contacts::merge::ContactSpec;
+use crate::html::fields::Fields;
+use crate::html::href::href_to;
 use crate::subjects::StoredLevels;
 use crate::types::{Channel, ContactId, Outcome, OutcomeClass, Subject};
 use crate::views::SubjectSettings;

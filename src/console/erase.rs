@@ -8,15 +8,15 @@ use minijinja::context;
 use tokio::time::timeout;
 
 use super::error::ConsoleError;
-use super::fields::ParsedQuery;
 use super::form::{Admin, Done, SentForm};
-use super::href::href_to;
+use super::parsed_query::ParsedQuery;
 use super::render::rendered_html;
 use super::state::{ConsoleState, WithConsole};
 use super::subject::AskedSubject;
 use crate::api::path::parameter;
 use crate::api::problem::{ERASE_TIMEOUT, Problem, within};
 use crate::erasure::{self, branch};
+use crate::html::href::href_to;
 use crate::types::Subject;
 use crate::types::text::printable;
 

@@ -6,10 +6,11 @@ use minijinja::context;
 use redis::RedisError;
 use serde::Serialize;
 
-use super::href::up_from;
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
 use crate::api::problem::Problem;
+use crate::html::fields::SentFields;
+use crate::html::href::up_from;
 
 /// Why a page can't be shown, or an action was not done.
 #[derive(Debug)]
@@ -20,13 +21,10 @@ pub enum ConsoleError {
     Rendered(Box<Response>),
 }
 
-/// Names and values.
-pub(super) type SentFields = Vec<(String, String)>;
-
 /// A form that was refused.
 #[derive(Debug, Serialize)]
 pub struct RefusedForm {
-    action: &'static str,
+    action: String,
     shown: SentFields,
     hidden: SentFields,
 }
@@ -53,9 +51,9 @@ impl ConsoleError {
 
     /// The same with the form, so that it can be corrected: the fields that are shown, and the hidden ones, as sent.
     #[must_use]
-    pub fn with_form(mut self, action: &'static str, (shown, hidden): (SentFields, SentFields)) -> Self {
+    pub fn with_form(mut self, action: &str, (shown, hidden): (SentFields, SentFields)) -> Self {
         if let Self::Told { refused, .. } = &mut self {
-            *refused = Some(Box::new(RefusedForm { action, shown, hidden }));
+            *refused = Some(Box::new(RefusedForm { action: action.to_owned(), shown, hidden }));
         }
         self
     }

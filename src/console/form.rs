@@ -16,11 +16,11 @@ use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
 use super::error::ConsoleError;
-use super::fields::Fields;
 use super::session::{ConsoleSession, Visitor};
 use super::state::ConsoleState;
 use crate::actions::action_log::{Action, record};
 use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::html::fields::Fields;
 use crate::redis_client::Partition;
 use crate::types::Subject;
 use crate::types::text::hex;
@@ -46,7 +46,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Admin {
         let visitor = parts.extensions.get::<Visitor>().cloned().unwrap_or(Visitor::Unknown);
         let advice = match &visitor {
             visitor if visitor.is_admin() => return Ok(Self(visitor.clone())),
-            Visitor::Local => "log in to change something: `quotabell console` prints an address that logs you in",
+            Visitor::Local { .. } => {
+                "log in to change something: `quotabell console` prints an address that logs you in"
+            }
             _ => "your token may only look: to change something, log in with one that has the scope admin",
         };
         Err(ConsoleError::new(StatusCode::FORBIDDEN, advice))

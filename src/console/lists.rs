@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::bulk::{filter_of, href_with_filter};
 use super::error::ConsoleError;
-use super::fields::{Fields, ParsedQuery};
-use super::href::href_to;
+use super::parsed_query::ParsedQuery;
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
 use crate::api::path::parameter;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::chart::Chart;
+use crate::html::fields::Fields;
+use crate::html::href::href_to;
 use crate::ledger::batch::MetricPeriod;
 use crate::outbox::DeliveryAction;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
@@ -27,6 +29,7 @@ use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice, list_from};
 use crate::views::near::NearFilter;
+use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::top::{self, RankingOrder, TopRequest};
 
@@ -66,6 +69,15 @@ pub(super) fn position<C: DeserializeOwned>(after: &str) -> Result<Option<C>, Pr
 }
 
 impl Asked {
+    /// The filter of the list of subjects near to a limit.
+    pub(super) fn near_filter(&self) -> Result<NearFilter, Problem> {
+        Ok(NearFilter {
+            metric: parameter("metric", set(&self.metric))?,
+            window: parameter("window", set(&self.window))?,
+            percent: parameter("percent", set(&self.percent))?,
+        })
+    }
+
     /// The link to the next slice of a page.
     fn href(&self, page: &str, next: Option<&str>) -> Option<String> {
         let Self {
@@ -97,7 +109,13 @@ pub(super) async fn overview(
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Response, ConsoleError> {
     let view = within(CALL_TIMEOUT, console.observer.overview()).await?;
-    Ok(rendered_html("overview.html", &visitor, context! { title => "Overview", view => shown(&view) }))
+    let chart = |count: fn(&HourOverviewView) -> u64| {
+        Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
+    };
+    let (alerts, dead) = (chart(|hour| hour.alerts), chart(|hour| hour.dead));
+    let content =
+        context! { title => "Overview", view => shown(&view), alerts => shown(&alerts), dead => shown(&dead) };
+    Ok(rendered_html("overview.html", &visitor, content))
 }
 
 /// `GET /near`
@@ -106,19 +124,19 @@ pub(super) async fn near(
     Extension(visitor): Extension<Visitor>,
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
-    let filter = NearFilter {
-        metric: parameter("metric", set(&asked.metric))?,
-        window: parameter("window", set(&asked.window))?,
-        percent: parameter("percent", set(&asked.percent))?,
-    };
+    let filter = asked.near_filter()?;
     let from = position(&asked.after)?.unwrap_or_default();
     let view = within(CALL_TIMEOUT, console.observer.near(&filter, from, ROWS_MAX)).await?;
     let next = asked.href("near", view.next.as_deref());
+    let csv = href_to(
+        "near.csv",
+        &[("metric", set(&asked.metric)), ("window", set(&asked.window)), ("percent", set(&asked.percent))],
+    );
     let windows = Window::ALL;
     Ok(rendered_html(
         "near.html",
         &visitor,
-        context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows) },
+        context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, windows => shown(&windows) },
     ))
 }
 

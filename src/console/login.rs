@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::error::ConsoleError;
 use super::one_use_login;
 use super::render::rendered_html;
-use super::session::{ConsoleSession, SESSION_TTL, Visitor, one_use_token, stored_key};
+use super::session::{ConsoleSession, SESSION_TTL, Visitor, console_key, one_use_token};
 use super::state::ConsoleState;
 use crate::api::problem::{CALL_TIMEOUT, within};
 
@@ -56,7 +56,7 @@ pub(super) async fn log_in(
     let Some(session) = ConsoleSession::of(&token) else {
         return refused(StatusCode::FORBIDDEN, "This token has neither the scope read nor admin.");
     };
-    let key = within(CALL_TIMEOUT, stored_key(first)).await?;
+    let key = within(CALL_TIMEOUT, console_key(first)).await?;
     let now = within(CALL_TIMEOUT, first.client.server_time()).await?;
     tracing::info!(caller = session.name, "somebody logged in to the console");
     let value = session.cookie(&key, &token, now.after(SESSION_TTL));

@@ -7,10 +7,10 @@ use axum::response::Response;
 
 use super::error::ConsoleError;
 use super::form::{Done, SentForm};
-use super::href::href_to;
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::contacts::{self, ContactSelector};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::href::href_to;
 use crate::redis_client::Partition;
 use crate::subjects::mutes::set_mute;
 use crate::subjects::{StoredLevels, SubjectMutes};

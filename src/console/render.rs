@@ -2,17 +2,18 @@
 
 use std::sync::LazyLock;
 
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, ETAG};
 use axum::response::{IntoResponse, Response};
-use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior, Value, context};
-use serde::Serialize;
+use minijinja::{Environment, Value, context};
+use sha2::{Digest, Sha256};
 
-use super::assets::CSS_NAME;
-use super::href::query_value;
+use super::assets::ASSETS;
+use super::sentence::{clock, sentence};
 use super::session::{ConsoleSession, Visitor};
+use crate::html::environment::environment;
+pub(super) use crate::html::environment::shown;
 use crate::types::nonce;
-use crate::types::text::{grouped, printable};
+use crate::types::text::hex;
 
 macro_rules! templates {
     ($($name:literal)+) => { [$(($name, include_str!(concat!("../../templates/console/", $name)))),+] };
@@ -26,49 +27,31 @@ const SOURCES: [(&str, &str); 20] = templates!(
 );
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut templates = Environment::new();
-    templates.set_undefined_behavior(UndefinedBehavior::Strict);
-    templates.add_filter("thousands", |number: u64| grouped(number, ","));
-    templates.add_filter("query", |text: &str| query_value(text));
-    templates.add_filter("printable", |text: &str| printable(text));
-    templates.add_filter("exact", |text: &str| Value::from_safe_string(exact(text)));
+    let mut templates = environment();
+    templates.add_filter("clock", |time: &str| clock(time));
+    templates.add_filter("sentence", |text: &str| sentence(text));
     for (name, source) in SOURCES {
         templates.add_template(name, source).expect("a test renders each template");
     }
     templates
 });
 
-/// A text as the value of a field. A form sends it back unchanged, and nothing in it changes the page around it.
-fn exact(text: &str) -> String {
-    let mut value = String::new();
-    for character in text.chars() {
-        match character {
-            ' ' | '-' | '_' | '.' | ':' | '/' => value.push(character),
-            letter if letter.is_ascii_alphanumeric() => value.push(letter),
-            other => value += &format!("&#x{:x};", u32::from(other)),
-        }
-    }
-    value
-}
-
-/// A read model, or a part of one, for a template: its JSON form.
-pub(super) fn shown(view: &impl Serialize) -> Value {
-    Value::from(Serde(view))
-}
-
 /// A page for this visitor. `content` has a `title` and what the template shows.
 pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -> Response {
     // The forms of one page share their id: what else they send tells them apart.
     let form = visitor.is_admin().then(nonce);
+    let now = visitor.now().map(|now| now.to_string());
     let (visitor, outcome) = match visitor {
-        Visitor::Local => (context! { name => visitor.name(), scope => "read", can_log_out => false }, None),
-        Visitor::LoggedIn { session: ConsoleSession { name, scope }, outcome } => {
+        Visitor::Local { .. } => (context! { name => visitor.name(), scope => "read", can_log_out => false }, None),
+        Visitor::LoggedIn { session: ConsoleSession { name, scope }, outcome, .. } => {
             (context! { name, scope => scope.as_str(), can_log_out => true }, outcome.as_deref())
         }
         Visitor::Unknown => (Value::from(()), None),
     };
     let page = template.trim_end_matches(".html");
-    let common = context! { css => CSS_NAME.as_str(), visitor, page, form, outcome };
+    let [css, idiomorph, script] = ASSETS.each_ref().map(|asset| asset.name.as_str());
+    let common =
+        context! { css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome };
     let rendered =
         TEMPLATES.get_template(template).and_then(|template| template.render(context! { ..content, ..common }));
     let html = rendered.unwrap_or_else(|error| {
@@ -76,5 +59,18 @@ pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -
         "<!DOCTYPE html><title>quotabell</title><p>The page can't be shown. The log says why. <a href=\"./\">Overview</a>"
             .to_owned()
     });
-    ([(CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
+    let etag = etag(&html, form.as_deref(), now.as_deref());
+    ([(CONTENT_TYPE, "text/html; charset=utf-8"), (ETAG, &etag)], html).into_response()
+}
+
+/// Tells this version of a page from others. Its time and the id of its forms are no difference.
+fn etag(html: &str, form: Option<&str>, now: Option<&str>) -> String {
+    let mut compared = html.to_owned();
+    if let Some(form) = form {
+        compared = compared.replace(form, "");
+    }
+    if let Some(now) = now {
+        compared = compared.replace(now, "").replace(&clock(now), "");
+    }
+    format!("\"{}\"", hex(&Sha256::digest(compared)[..16]))
 }

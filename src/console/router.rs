@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use super::access::{LOGIN, guard};
 use super::error::ConsoleError;
 use super::state::ConsoleState;
-use super::{assets, bulk, contacts, erase, lists, login, mutes, operations, settings, subject};
+use super::{assets, bulk, contacts, csv, erase, lists, login, mutes, operations, settings, subject};
 use crate::api::server::Routes;
 
 /// Maximum size of a form.
@@ -22,6 +22,7 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
     let all = Router::new()
         .route("/", get(lists::overview))
         .route("/near", get(lists::near))
+        .route("/near.csv", get(csv::near))
         .route("/top", get(lists::top))
         .route("/subjects", get(subject::search))
         .route("/subject", get(subject::show))

@@ -12,7 +12,8 @@ use ring::hmac;
 use crate::api::scope::{Scope, Scopes};
 use crate::api::token::{Caller, CurrentTokens, KnownToken};
 use crate::redis_client::Partition;
-use crate::types::{UnixMs, nonce};
+use crate::signing::stored_key;
+use crate::types::UnixMs;
 
 /// How long a session lasts.
 pub const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
@@ -30,9 +31,9 @@ pub struct ConsoleSession {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visitor {
     /// No token is configured: everybody on this machine may look.
-    Local,
+    Local { now: UnixMs },
     /// Somebody with a session, and what the form did that led to the page.
-    LoggedIn { session: ConsoleSession, outcome: Option<String> },
+    LoggedIn { session: ConsoleSession, outcome: Option<String>, now: UnixMs },
     /// Nobody is known yet: the login page, and assets.
     Unknown,
 }
@@ -47,7 +48,15 @@ impl Visitor {
     pub fn name(&self) -> &str {
         match self {
             Self::LoggedIn { session, .. } => &session.name,
-            Self::Local | Self::Unknown => "this machine",
+            Self::Local { .. } | Self::Unknown => "this machine",
+        }
+    }
+
+    /// The server's time at the request.
+    pub fn now(&self) -> Option<UnixMs> {
+        match self {
+            Self::Local { now } | Self::LoggedIn { now, .. } => Some(*now),
+            Self::Unknown => None,
         }
     }
 }
@@ -104,13 +113,7 @@ fn signing_key(key: &str, token: &KnownToken) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, mixed.as_ref())
 }
 
-/// The key in Redis, generated if there is none. It is read every time: somebody may delete it to end all sessions.
-pub async fn stored_key(Partition { client, keys }: &Partition) -> RedisResult<String> {
-    let get = redis::cmd("GET").arg(keys.console_key()).to_owned();
-    if let Some(stored) = client.query::<Option<String>>(&get).await? {
-        return Ok(stored);
-    }
-    let generated = format!("{}{}", nonce(), nonce());
-    let _: Option<String> = client.query(redis::cmd("SET").arg(keys.console_key()).arg(generated).arg("NX")).await?;
-    client.query(&get).await
+/// The key in Redis. Somebody may delete it to end all sessions.
+pub async fn console_key(Partition { client, keys }: &Partition) -> RedisResult<String> {
+    stored_key(client, &keys.console_key()).await
 }

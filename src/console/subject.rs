@@ -1,5 +1,6 @@
 //! One subject, the search for subjects, and one delivery.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -11,18 +12,19 @@ use minijinja::context;
 use serde::{Deserialize, Serialize};
 
 use super::bulk::delivery_id;
-use super::chart::Chart;
 use super::error::ConsoleError;
-use super::fields::ParsedQuery;
-use super::href::href_to;
 use super::lists::{ROWS_MAX, position};
+use super::parsed_query::ParsedQuery;
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
 use crate::api::path::parameter;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::chart::Chart;
+use crate::html::href::href_to;
 use crate::subjects::StoredLevels;
-use crate::types::{Channel, Subject, Window};
+use crate::types::{Alert, Channel, Subject, Window};
+use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
@@ -97,8 +99,22 @@ pub(super) async fn show(
     let filter = DeliveryFilter { subject: Some(id.clone()), ..DeliveryFilter::default() };
     let listed = list_from(&console.observer.partitions, &filter, None, ROWS_MAX);
     let (deliveries, _) = within(CALL_TIMEOUT, listed).await?;
-    let content = context! { title => id.as_str(), id => id.as_str(), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), charts => shown(&charts), channels => shown(&Channel::SENDING) };
+    let alerts = within(CALL_TIMEOUT, notified_alerts(&console, usage.as_ref())).await?;
+    let content = context! { title => id.as_str(), id => id.as_str(), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
+}
+
+/// The alerts of the periods that are shown, the newest first, with who was notified.
+async fn notified_alerts(
+    console: &ConsoleState,
+    usage: Option<&UsageView>,
+) -> redis::RedisResult<Vec<NotifiedAlertView>> {
+    let windows = usage.into_iter().flat_map(|usage| &usage.metrics).flat_map(|metric| &metric.windows);
+    let mut alerts: Vec<&Alert> = windows.flat_map(|window| &window.alerts).collect();
+    alerts.sort_by_key(|alert| Reverse((alert.raised_at_ms, alert.threshold_share())));
+    let deliveries = console.observer.outcomes(&alerts).await?.deliveries;
+    let with = |(alert, deliveries): (&Alert, _)| NotifiedAlertView { alert: alert.clone(), deliveries };
+    Ok(alerts.into_iter().zip(deliveries).map(with).collect())
 }
 
 async fn settings_and_charts(

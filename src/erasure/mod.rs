@@ -26,6 +26,7 @@ use crate::outbox::forget_in_alerts::forget_in_alerts;
 use crate::outbox::forget_in_digests::forget_in_digests;
 use crate::outbox::subject_deliveries::deliveries_of;
 use crate::redis_client::{Partition, Partitions};
+use crate::signing::portal_gate::end_tokens_of_erased;
 use crate::subjects::Plans;
 use crate::types::{Branch, Subject};
 use crate::verification::{ForgottenRequests, forget_requests};
@@ -132,6 +133,7 @@ pub async fn erase_branch(
     let digests = deliveries_of(partitions.first(), None).await?;
     forget_in_digests(partitions.first(), &branch, &digests).await?;
     for one in &gone {
+        end_tokens_of_erased(partitions.first(), one).await?;
         // Nothing is left that could send a message.
         let ForgottenRequests { codes, links } = forget_requests(partitions, one).await?;
         removed.verification_codes += codes;

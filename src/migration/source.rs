@@ -55,6 +55,7 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "paused" => KeyPlacement::SharedByFirst,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" | "verify_sent" => KeyPlacement::First,
         "unverified" | "unsubscribe_key" | "console_key" | "digest" => KeyPlacement::First,
+        "portal_key" | "portal_revoked" => KeyPlacement::First,
         "checkpoint" | "actions" | "alert_log" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
         "due" | "pending" | "waiting" | "grouped" | "deliveries" | "dead" => KeyPlacement::LeftOut,
         // The queues of destinations are rebuilt from the deliveries; the health of a destination is learned again.

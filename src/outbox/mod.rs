@@ -45,6 +45,7 @@ mod lease_clock;
 mod leased_message;
 mod leased_recipients;
 pub mod message_group;
+mod message_labels;
 mod new_deliveries;
 pub mod notice_judge;
 mod notifier;

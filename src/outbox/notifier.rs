@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
 use super::lease::DeliverySet;
+use super::message_labels::MessageLabels;
 use super::notice_judge::{NoticeJudge, ResolvedVerdict};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
@@ -22,6 +23,7 @@ use crate::channels::{
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactsSource;
 use crate::redis_client::backoff::BackoffPolicy;
+use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::types::{
     Channel, DeliveryId, DisplayName, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
@@ -98,7 +100,7 @@ pub struct ChannelNotifier {
     caps: Caps,
     retry: RetryConfig,
     consents: Arc<dyn ConsentRequests>,
-    plans: Plans,
+    labels: MessageLabels,
     judge: Option<Arc<dyn NoticeJudge>>,
 }
 
@@ -112,13 +114,18 @@ impl ChannelNotifier {
         consents: Arc<dyn ConsentRequests>,
         plans: Plans,
     ) -> Self {
-        Self { channels, caps, retry, consents, plans, judge: None }
+        Self { channels, caps, retry, consents, labels: MessageLabels { plans, portal: None }, judge: None }
     }
 
     /// The same with a judge of notices. Without one, every notice is sent.
     #[must_use]
     pub fn with_judge(self, judge: Arc<dyn NoticeJudge>) -> Self {
         Self { judge: Some(judge), ..self }
+    }
+
+    /// The same with links to the portal.
+    pub fn with_portal(self, portal: Option<PortalUrls>) -> Self {
+        Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
 
     /// What to record instead of an attempt, if a notice is not true any more, or nobody knows.
@@ -166,7 +173,7 @@ impl ChannelNotifier {
         }
     }
 
-    async fn send(&self, request: &AttemptRequest<'_>) -> Result<Outcome, ConsentRequestError> {
+    async fn send(&self, request: &AttemptRequest<'_>, labels: &Labels) -> Result<Outcome, ConsentRequestError> {
         let content = match request.notification {
             Notification::Verification(asked) => return self.ask(request, asked).await,
             Notification::ContactDisabled(notice) => Content::ContactDisabled(notice),
@@ -176,7 +183,7 @@ impl ChannelNotifier {
             Notification::Usage(notice) => content_of(notice, request.contact),
             Notification::Resolved(notice) => content_of(notice, request.contact),
         };
-        Ok(self.send_content(request, content, &self.labels(request)).await)
+        Ok(self.send_content(request, content, labels).await)
     }
 
     /// Sends the content to the contact of the request.
@@ -192,9 +199,12 @@ impl ChannelNotifier {
         self.channels.send(Message { delivery, contact, content, labels, unsubscribe, more_follows, now }).await
     }
 
-    fn labels(&self, request: &AttemptRequest<'_>) -> Labels {
-        let quota = request.notification.quota();
-        quota.map(|quota| Labels::new(&self.plans, quota, request.subject_name.cloned())).unwrap_or_default()
+    /// The names and the links of a message, or what to record instead of an attempt.
+    async fn labels_of(&self, request: &AttemptRequest<'_>, message: (&str, UnixMs)) -> Result<Labels, Settlement> {
+        self.labels.of(request.notification, request.subject_name, request.contact, message).await.map_err(|error| {
+            tracing::debug!(delivery = %request.delivery, %error, "the link to the portal could not be made");
+            Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
+        })
     }
 
     /// What to record after an attempt.
@@ -263,10 +273,15 @@ impl Notifier for ChannelNotifier {
             Err(untold) => return untold,
         };
         let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
+        let told = request.notification;
+        let labels = match self.labels_of(&request, (told.id(), told.happened_at())).await {
+            Ok(labels) => labels,
+            Err(unsent) => return unsent,
+        };
         if let Some(held_back) = self.held_back(&request).await {
             return held_back;
         }
-        let outcome = match self.send(&request).await {
+        let outcome = match self.send(&request, &labels).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 let source = error.source.to_string();
@@ -295,16 +310,21 @@ impl Notifier for ChannelNotifier {
 
     async fn attempt_set(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {
         let Some(first) = requests.first() else { return Vec::new() };
-        if let Some(capped) = self.held_back(first).await {
-            return vec![capped; requests.len()];
-        }
         let mut sent: Vec<&AttemptRequest<'_>> = requests.iter().collect();
         sent.sort_by_key(|request| (request.notification.happened_at(), severity(request), request.delivery));
+        let message = (set.message_id.as_str(), sent[0].notification.happened_at());
         let mut items = Vec::with_capacity(sent.len());
         for request in &sent {
             let quota = request.notification.quota();
             let content = quota.map(|quota| content_of(quota, request.contact));
-            items.extend(content.map(|content| SetItem { content, labels: self.labels(request) }));
+            let labels = match self.labels_of(request, message).await {
+                Ok(labels) => labels,
+                Err(unsent) => return vec![unsent; requests.len()],
+            };
+            items.extend(content.map(|content| SetItem { content, labels }));
+        }
+        if let Some(capped) = self.held_back(first).await {
+            return vec![capped; requests.len()];
         }
         let message = MessageSet { id: &set.message_id, items };
         let outcome = self.send_content(sent[0], Content::Set(&message), &Labels::default()).await;

@@ -290,6 +290,8 @@ keys_of_partition! {
     digest = "quota_digest:{}";
     unsubscribe_key = "quota_unsubscribe_key:{}";
     console_key = "quota_console_key:{}";
+    portal_key = "quota_portal_key:{}";
+    portal_revoked = "quota_portal_revoked:{}";
     /// `login` is a digest of the login's secret.
     console_link(login: &str) = "quota_console_link:{}:{login}";
     /// `form` is a digest of what the form sent.

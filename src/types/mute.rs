@@ -16,6 +16,9 @@ use super::timestamp::{Rfc3339, TimestampError};
 /// Maximum length of a reason, bytes.
 pub const REASON_BYTES_MAX: usize = 256;
 
+/// The reason of a mute that a customer began in the portal. Only such a mute can be ended there.
+pub const REASON_OF_PORTAL: &str = "muted in the portal";
+
 /// The latest time that RFC 3339 can express: a later end could not be read back.
 const LATEST: UnixMs = UnixMs(253_402_300_799_999);
 

@@ -8,9 +8,10 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 
-use super::{VerificationError, VerificationService, confirm_link};
+use super::{VerificationError, VerificationService};
 use crate::contacts::{Contact, ContactArray};
 use crate::redis_client::Partition;
+use crate::signing::stored_key;
 use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Subject};
 
 /// The reason of such a mute, as operators see it.
@@ -56,21 +57,11 @@ impl VerificationService {
         Ok(is_muted)
     }
 
-    /// The key that signs links, one for all daemons, generated if there is none. It is read every time: somebody may
-    /// delete it to invalidate all links, and a failover may lose it. Daemons with different keys would refuse each
-    /// other's links.
+    /// The key that signs links.
     pub(super) async fn unsubscribe_key(&self) -> Result<hmac::Key, VerificationError> {
         let Partition { client, keys } = self.partitions.first();
-        let key = keys.unsubscribe_key();
-        let get = redis::cmd("GET").arg(&key).to_owned();
-        let mut stored: Option<String> = client.query(&get).await?;
-        if stored.is_none() {
-            // The same length as the hash.
-            let drawn = confirm_link::generate();
-            let _: Option<String> = client.query(redis::cmd("SET").arg(&key).arg(drawn).arg("NX")).await?;
-            stored = Some(client.query(&get).await?);
-        }
-        Ok(hmac::Key::new(hmac::HMAC_SHA256, stored.unwrap_or_default().as_bytes()))
+        let stored = stored_key(client, &keys.unsubscribe_key()).await?;
+        Ok(hmac::Key::new(hmac::HMAC_SHA256, stored.as_bytes()))
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod history;
 pub(crate) mod mutes;
 pub(crate) mod near;
 pub(crate) mod overview;
+pub(crate) mod portal;
 pub(crate) mod refused;
 pub(crate) mod subject;
 pub(crate) mod subject_list;

@@ -129,11 +129,16 @@ impl Observer {
             None => next.map(|slice| NearCursor { slice: Some(slice), after: None }),
         };
         rows.truncate(limit);
-        let raised: Vec<&Alert> = rows.iter().flat_map(|row| &row.alerts).collect();
-        let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
-        let subjects = rows.iter().map(|row| NearSubjectView::new(row, deliveries.by_ref())).collect();
+        let subjects = self.near_views(&rows).await?;
         let next = next.map(|next| Cursor(next).to_string());
         Ok(NearView { subjects, examined, next, read_at: Rfc3339(now) })
+    }
+
+    /// The rows, with who was notified.
+    pub(super) async fn near_views(&self, rows: &[NearRow]) -> RedisResult<Vec<NearSubjectView>> {
+        let raised: Vec<&Alert> = rows.iter().flat_map(|row| &row.alerts).collect();
+        let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
+        Ok(rows.iter().map(|row| NearSubjectView::new(row, deliveries.by_ref())).collect())
     }
 
     /// Reads a slice of the records, with the counts and limits of now.

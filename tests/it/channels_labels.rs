@@ -88,5 +88,5 @@ fn templates_without_the_new_fields_keep_working() {
     let templates = Templates::load(Some(folder.path()), &Locale::english()).expect("legal");
     let mail = templates.render(&alert(), &labels(), AlertPurpose::Alert, None).expect("renders");
     assert_eq!(mail.subject_line, "cust_4711: 12,500,000 cost");
-    assert!(mail.html.contains(">Upgrade</a>") && mail.html.contains(">See usage</a>"), "{}", mail.html);
+    assert!(mail.html.contains(">Upgrade</a>") && mail.html.contains(">See your usage</a>"), "{}", mail.html);
 }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use crate::support::binary::quotabell;
 use crate::support::books::raise;
 use crate::support::console::{ADMIN, CHECK, READ, Visitor, decoded, forms, found, judge, with_tokens};
 use crate::support::daemon::DaemonSetup;
+use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
 use quotabell::outbox::Settlement;
 use quotabell::types::OutcomeClass;
@@ -78,6 +81,14 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
             assert!(answer.header("cache-control").contains("immutable") && answer.text.len() < 40_000);
             continue;
         }
+        if path == "/near.csv" {
+            assert!(
+                answer.text.starts_with("subject,plan,metric,") && answer.text.contains("\r\nalice,"),
+                "{}",
+                answer.text
+            );
+            continue;
+        }
         judge(&target, &answer);
         assert!(path != "/" || answer.text.len() < 60_000);
         for link in found(&answer.text, "href=\"([^\"]*)\"").into_iter().map(decoded) {
@@ -98,6 +109,34 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
     let subjects = seen.iter().filter(|url| url.path().ends_with("/subject")).count();
     assert!(subjects >= HOSTILE.len() + 3, "only {subjects} subjects were found");
     assert!(seen.iter().filter(|url| url.path().ends_with("/delivery")).count() > 10);
+    daemon.drain().await;
+}
+
+/// A page that nobody has changed must not be sent again every three seconds.
+#[tokio::test]
+async fn only_a_changed_page_is_sent_again() {
+    let outbox = filled().await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    for page in ["/near", "/alerts", "/deliveries", "/mutes", "/log", "/settings?id=alice"] {
+        let first = admin.get(page).await;
+        let again = admin.send("GET", page, &[("if-none-match", first.header("etag"))], "").await;
+        assert_eq!((again.status, again.text.as_str()), (304, ""), "{page}");
+        assert!(again.header("content-security-policy").starts_with("default-src 'none'"));
+        let other = admin.send("GET", page, &[("if-none-match", "\"0\"")], "").await;
+        assert_eq!((other.status, other.header("etag")), (200, first.header("etag")), "{page}");
+    }
+    let before = admin.get("/mutes").await;
+    let key = outbox.keys.subject(&subject("alice"));
+    let () = outbox.run("HSET", &[key.as_str(), "muted", "true"]).await;
+    let changed = admin.send("GET", "/mutes", &[("if-none-match", before.header("etag"))], "").await;
+    assert!(changed.status == 200 && changed.text.contains("alice"), "{}", changed.text);
+    // The table of the hours has what the lists have.
+    let overview = admin.get("/").await;
+    let hours = found(&overview.text, "(?s)<summary>As a table</summary>(.*?)</table>");
+    let numbers = found(hours[0], "<td class=\"number\">([0-9,]+)</td>");
+    let dead = outbox.run::<u64>("ZCARD", &[outbox.keys.dead().as_str()]).await.to_string();
+    assert_eq!(numbers.last(), Some(&dead.as_str()), "{}", hours[0]);
     daemon.drain().await;
 }
 
@@ -181,11 +220,38 @@ async fn the_command_prints_a_login_that_works_once() {
     assert!(overview.status == 200 && overview.text.contains("one-use login (admin)"), "{}", overview.text);
     let again = visitor.send("POST", "/login", &same, body).await;
     assert_eq!((again.status, again.header("set-cookie")), (401, ""), "{}", again.text);
+    assert_eq!([opens("", &outbox, address).await, opens(":0", &outbox, address).await], [false, true]);
     let elsewhere = command().env("QUOTABELL__CONSOLE__PUBLIC_URL", "https://quota.test/ops").run().expect_done();
     assert!(elsewhere.starts_with("https://quota.test/ops/login?login="), "{elsewhere}");
     let off = command().env("QUOTABELL__CONSOLE__LISTEN", "off").run();
     assert!(off.code == 1 && off.stderr.contains("the console is off"), "{}", off.told());
     daemon.drain().await;
+}
+
+/// Whether the command, run in a terminal, starts the browser of this display with a login.
+async fn opens(display: &str, outbox: &Outbox, address: SocketAddr) -> bool {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (browser, opened) = (folder.path().join("xdg-open"), folder.path().join("opened"));
+    std::fs::write(&browser, format!("#!/bin/sh\necho \"$1\" >{}.new; mv {0}.new {0}\n", opened.display()))
+        .expect("writable");
+    std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).expect("its own file");
+    let path = std::env::var("PATH").expect("a PATH");
+    let ran = Command::new("script")
+        .args(["-qec", &format!("{} console", env!("CARGO_BIN_EXE_quotabell")), "/dev/null"])
+        .env_remove("WAYLAND_DISPLAY")
+        .env("DISPLAY", display)
+        .env("PATH", format!("{}:{path}", folder.path().display()))
+        .env("QUOTABELL__REDIS__URL", outbox.server.url())
+        .env("QUOTABELL__CONSOLE__LISTEN", address.to_string())
+        .output();
+    let told = String::from_utf8_lossy(&ran.expect("script of bsdutils").stdout).into_owned();
+    if !told.contains("the browser opens it") {
+        assert!(told.contains("/login?login="), "{told}");
+        return false;
+    }
+    let url = eventually("the browser is started", || async { std::fs::read_to_string(&opened).ok() }).await;
+    assert!(told.contains(url.trim()), "{told}");
+    true
 }
 
 /// Another website must not read the console by a name that leads here or act in it, and nobody may forge a session.
@@ -242,10 +308,7 @@ async fn forged_hosts_origins_and_cookies_are_refused() {
     let mut daemon = daemon;
     daemon.signal(nix::sys::signal::Signal::SIGHUP);
     daemon.says("reload").await;
-    crate::support::eventually::eventually("the session has ended", || async {
-        (admin.get("/").await.status == 303).then_some(())
-    })
-    .await;
+    eventually("the session has ended", || async { (admin.get("/").await.status == 303).then_some(()) }).await;
     let viewer = Visitor::new(address).log_in(READ).await;
     let () = outbox.run("DEL", &[outbox.keys.console_key().as_str()]).await;
     assert_eq!(viewer.get("/").await.status, 303);

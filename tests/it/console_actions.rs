@@ -294,9 +294,12 @@ async fn a_form_can_be_sent_again_after_redis_was_away() {
     let away = admin.post(&form, &fields).await;
     assert_eq!(away.status, 503, "{}", away.text);
     judge("/settings", &away);
+    // The page has kept what was typed.
+    let kept = forms(&away.text).pop().expect("the form");
+    assert!(fields.iter().all(|(name, value)| kept.fields.contains(&((*name).to_owned(), (*value).to_owned()))));
     outbox.server.restart();
     let said = eventually("it is saved", || async {
-        let answer = admin.post(&form, &fields).await;
+        let answer = admin.post(&kept, &[]).await;
         if answer.status == 303 { Some(admin.after(&answer).await.text) } else { None }
     })
     .await;

@@ -73,6 +73,23 @@ async fn a_replay_by_cause_keeps_to_what_the_preview_showed() {
     daemon.drain().await;
 }
 
+/// The log must say which deliveries somebody has selected.
+#[tokio::test]
+async fn the_log_names_the_selected_deliveries() {
+    let (outbox, dead) = with_dead(&["ann", "bob"]).await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let query = format!("do=discard&id={}&id={}", dead[0], dead[1]);
+    let discard = forms(&preview(&admin, &query).await.text).pop().expect("a form");
+    assert_eq!(admin.does(&discard, &[]).await, "2 deliveries discarded.");
+    let log = admin.get("/log").await;
+    judge("/log", &log);
+    for id in dead {
+        assert!(log.text.contains(&format!("<a href=\"delivery?id={id}\">")), "{id}: {}", log.text);
+    }
+    daemon.drain().await;
+}
+
 /// A cancelled delivery can't be brought back, so one that became pending after the preview must not be cancelled.
 #[tokio::test]
 async fn a_delivery_that_is_replayed_after_the_preview_is_not_cancelled() {

@@ -191,15 +191,24 @@ pub async fn with_tokens(outbox: &Outbox) -> (Daemon, SocketAddr, TempDir) {
     (daemon, address, folder)
 }
 
-/// What every page must have, whatever it shows.
+/// What every page of the console must have, whatever it shows.
 pub fn judge(path: &str, answer: &Answer) {
-    let html = &answer.text;
-    assert!(html.trim_start().starts_with("<!DOCTYPE html>") && html.contains("<html lang=\"en\">"), "{path}: {html}");
     let policy = answer.header("content-security-policy");
-    assert!(policy.starts_with("default-src 'none'; style-src 'self'") && policy.contains("frame-ancestors 'none'"));
+    assert!(policy.contains("frame-ancestors 'none'") && answer.text.contains("<html lang=\"en\">"), "{path}");
+    judge_html(path, answer);
+}
+
+/// What every page must have, also one of the portal.
+pub fn judge_html(path: &str, answer: &Answer) {
+    let html = &answer.text;
+    assert!(html.trim_start().starts_with("<!DOCTYPE html>") && html.contains("<html lang=\""), "{path}: {html}");
+    let policy = answer.header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none'; style-src 'self'"), "{path}: {policy}");
     assert_eq!((answer.header("referrer-policy"), answer.header("x-content-type-options")), ("no-referrer", "nosniff"));
     assert_eq!(answer.header("cache-control"), "no-store", "{path}");
-    for forbidden in ["<script", " style=", "<style", "<b>", " onclick", "javascript:", "49", "\u{202e}"] {
+    let scripts = found(html, "(<script defer src=\"[^\"]*\"></script>)").len();
+    assert_eq!((scripts, html.matches("<script").count()), (2, 2), "{path} has a script of its own: {html}");
+    for forbidden in [" style=", "<style", "<b>", " onclick", "javascript:", "49", "\u{202e}"] {
         let is_number = forbidden == "49" && !html.contains(">49<");
         assert!(is_number || !html.contains(forbidden), "{path} has {forbidden:?}: {html}");
     }

@@ -75,7 +75,10 @@ const VERIFY_SET: &str = "ZADD KEY 0 x, ZCARD KEY, ZSCORE KEY x, ZRANGE KEY 0 0,
 const UNVERIFIED: &str = "ZADD KEY 0 x, ZREM KEY x, ZRANGEBYSCORE KEY 0 0";
 /// The codes and confirm links of a verification.
 const VERIFY_SECRET: &str = "SET KEY x, GET KEY, UNLINK KEY";
-/// The key that signs unsubscribe links, and when the newest digest was due.
+/// The key that signs links to the portal, and what revokes them.
+const PORTAL_KEY: &str = "EXISTS KEY, SET KEY x, GET KEY";
+const PORTAL_REVOKED: &str = "HMGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
+/// Other texts: the key that signs unsubscribe links, and when the newest digest was due.
 const TEXT: &str = "SET KEY x, GET KEY";
 /// The grants of a subject, and when they must be looked at.
 const GRANTS: &str = "HGET KEY x, HGETALL KEY, HSET KEY x x, HDEL KEY x, UNLINK KEY";
@@ -220,6 +223,8 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.verify_sent("check-config"), VERIFY_SET),
         (keys.unsubscribe_key(), TEXT),
         (keys.console_key(), TEXT),
+        (keys.portal_key(), PORTAL_KEY),
+        (keys.portal_revoked(), PORTAL_REVOKED),
         (keys.console_link("check-config"), "SET KEY x, DEL KEY"),
         (keys.console_form("check-config"), "SET KEY x, GET KEY, DEL KEY"),
         (keys.digest(), TEXT),

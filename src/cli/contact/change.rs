@@ -176,9 +176,11 @@ pub fn not_changed(redis: &CliConnection, subject: &Subject, error: ContactActio
         }
         ContactActionError::Level(error) => hint::failed(error, "subjects.separator decides how ids are divided"),
         ContactActionError::TooMany(error) => hint::failed(error, "or set subjects.contacts_max"),
-        ContactActionError::Select(_) | ContactActionError::OperatorsOwn => hint::failed(
-            format_args!("subject {subject}: {error}"),
-            format_args!("`quotabell contact list {subject}` shows its contacts"),
-        ),
+        ContactActionError::Select(_) | ContactActionError::OperatorsOwn | ContactActionError::MutedByOthers => {
+            hint::failed(
+                format_args!("subject {subject}: {error}"),
+                format_args!("`quotabell contact list {subject}` shows its contacts"),
+            )
+        }
     }
 }

@@ -1,22 +1,25 @@
 //! The state of everything on one page: a verdict, what needs attention, and the numbers behind it. Read next:
 //! `problems`, which judges the numbers.
 
+mod hours;
 mod problems;
 mod reading;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use hours::{HOURS, HourOverviewView};
 pub use problems::SystemProblemView;
 pub use reading::OverviewError;
 
 use super::alert_list::NotifiedAlertView;
+use super::near::NearSubjectView;
 use crate::types::text::{grouped, pluralize};
 use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 
 /// What an operator wants to know first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Overview")]
 pub struct OverviewView {
     /// One sentence or two: how many problems there are, and whether counting is up to date.
@@ -26,12 +29,20 @@ pub struct OverviewView {
     pub counting: CountingOverviewView,
     pub sending: SendingOverviewView,
     pub near: NearOverviewView,
+    /// Those that have used most of a limit, of the examined ones.
+    #[schemars(length(max = NEAREST))]
+    pub nearest: Vec<NearSubjectView>,
     /// The newest alerts of the examined ones.
     #[schemars(length(max = NEWEST_ALERTS))]
     pub newest_alerts: Vec<NotifiedAlertView>,
+    /// The hours of two days, the oldest first.
+    #[schemars(length(min = HOURS, max = HOURS))]
+    pub hours: Vec<HourOverviewView>,
     pub read_at: Rfc3339,
 }
 
+/// Number of subjects near to a limit in an overview.
+pub const NEAREST: usize = 10;
 /// Number of alerts in an overview.
 pub const NEWEST_ALERTS: usize = 10;
 

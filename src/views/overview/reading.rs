@@ -6,12 +6,13 @@ use redis::RedisResult;
 
 use super::problems::{FailingReceiver, OverviewFacts};
 use super::{
-    CountingOverviewView, CountingState, NEWEST_ALERTS, NearOverviewView, OverviewView, SendingOverviewView, verdict,
+    CountingOverviewView, CountingState, NEAREST, NEWEST_ALERTS, NearOverviewView, OverviewView, SendingOverviewView,
+    verdict,
 };
 use crate::outbox::{OutboxError, Totals, read_pause, totals};
 use crate::redis_client::Partition;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, Destination, Subject, UnixMs};
+use crate::types::{Destination, Subject};
 use crate::views::Observer;
 use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
 use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
@@ -52,7 +53,9 @@ impl Observer {
         let system = self.system().await?;
         let now = system.read_at.0;
         let totals = self.totals().await?;
-        let raised = self.newest_raised(now).await?;
+        let (mut raised, _) = self.raised(&NotifiedAlertFilter::default(), None, now).await?;
+        let hours = self.hours(&raised, now).await?;
+        raised.truncate(JUDGED);
         let AlertOutcomes { deliveries, disabled } = self.outcomes(&raised.iter().collect::<Vec<_>>()).await?;
         let is_unheard = |of: &AlertDeliveriesView| of.outcome == AlertOutcome::Nobody && !of.waits_for_contact();
         let unheard = raised.iter().zip(&deliveries).filter(|(_, of)| is_unheard(of));
@@ -90,6 +93,8 @@ impl Observer {
             counting,
             sending: sending(&totals),
             near: near_numbers(&near),
+            nearest: self.near_views(&near.rows[..near.rows.len().min(NEAREST)]).await?,
+            hours,
             newest_alerts: newest.map(|(alert, deliveries)| NotifiedAlertView { alert, deliveries }).collect(),
             read_at: Rfc3339(now),
         })
@@ -101,13 +106,6 @@ impl Observer {
             all.add(&totals(client, keys).await?);
         }
         Ok(all)
-    }
-
-    /// The newest alerts of the first slice.
-    async fn newest_raised(&self, now: UnixMs) -> RedisResult<Vec<Alert>> {
-        let (mut raised, _) = self.raised(&NotifiedAlertFilter::default(), None, now).await?;
-        raised.truncate(JUDGED);
-        Ok(raised)
     }
 
     /// The destinations with an open circuit, each once over all partitions.

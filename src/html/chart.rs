@@ -6,6 +6,8 @@ use serde::Serialize;
 /// Size of a chart.
 pub const WIDTH: u64 = 900;
 pub const HEIGHT: u64 = 120;
+/// Number of bars that a chart has room for at least: few bars would be as wide as the page.
+const SLOTS_MIN: u64 = 30;
 
 /// A chart of bars that stand on its lower edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,7 +33,7 @@ pub struct Bar {
 impl Chart {
     /// A chart of these numbers in their order. The highest number, or the limit if it is higher, has the full height.
     pub fn new(series: impl ExactSizeIterator<Item = (String, u64)>, limit: Option<u64>) -> Self {
-        let count = series.len().max(1) as u64;
+        let count = (series.len() as u64).max(SLOTS_MIN);
         let series: Vec<(String, u64)> = series.collect();
         let highest = series.iter().map(|(_, value)| *value).chain(limit).max().unwrap_or(0).max(1);
         let scaled = |value: u64| {

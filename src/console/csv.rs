@@ -1,0 +1,65 @@
+//! `/near` as CSV, for spreadsheets.
+
+use axum::extract::State;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+
+use super::error::ConsoleError;
+
+use super::lists::Asked;
+use super::parsed_query::ParsedQuery;
+use super::state::WithConsole;
+use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::views::near::{NearCursor, NearSubjectView};
+
+/// Number of subjects after which no further slice is read.
+const ROWS_MAX: usize = 10_000;
+/// Number of subjects of a slice.
+const SLICE_ROWS_MAX: usize = 5_000;
+
+/// `GET /near.csv`
+pub(super) async fn near(
+    State(console): WithConsole,
+    ParsedQuery(asked): ParsedQuery<Asked>,
+) -> Result<Response, ConsoleError> {
+    let filter = asked.near_filter()?;
+    let (mut subjects, mut from) = (Vec::new(), Some(NearCursor::default()));
+    while let Some(position) = from.take().filter(|_| subjects.len() < ROWS_MAX) {
+        let view = within(CALL_TIMEOUT, console.observer.near(&filter, position, SLICE_ROWS_MAX)).await?;
+        subjects.extend(view.subjects);
+        from = super::lists::position(view.next.as_deref().unwrap_or_default())?;
+    }
+    subjects.sort_by(|a, b| b.used_percent.total_cmp(&a.used_percent));
+    let mut csv = String::from("subject,plan,metric,window,period,used,limit,used_percent,resets_at,notified\r\n");
+    for row in &subjects {
+        csv += &cells(row).map(|cell| quoted(&cell)).join(",");
+        csv += "\r\n";
+    }
+    let headers =
+        [(CONTENT_TYPE, "text/csv; charset=utf-8"), (CONTENT_DISPOSITION, "attachment; filename=\"near.csv\"")];
+    Ok((headers, csv).into_response())
+}
+
+fn cells(row: &NearSubjectView) -> [String; 10] {
+    let highest = row.reached.last();
+    [
+        row.subject.to_string(),
+        row.plan.clone(),
+        row.metric.to_string(),
+        row.window.to_string(),
+        row.period.to_string(),
+        row.used.to_string(),
+        row.limit.to_string(),
+        row.used_percent.to_string(),
+        row.resets_at.map(|at| at.0.to_string()).unwrap_or_default(),
+        highest.map(|reached| reached.deliveries.outcome.as_str().to_owned()).unwrap_or_default(),
+    ]
+}
+
+/// A cell in quotes, if it needs them.
+fn quoted(cell: &str) -> String {
+    match cell.contains([',', '"', '\r', '\n']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.to_owned(),
+    }
+}

@@ -1,0 +1,63 @@
+//! Who looks at a page: somebody with a token that was verified.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::notice::PortalFailure;
+use super::state::PortalState;
+use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::contacts::text_settings::read_locale;
+use crate::signing::PortalAccess;
+use crate::signing::portal_gate::open;
+
+/// A visitor, with what its token permits.
+#[derive(Debug)]
+pub(super) struct PortalVisitor {
+    pub(super) access: PortalAccess,
+    /// The language of its pages.
+    pub(super) language: String,
+}
+
+/// A visitor who may change the subject's own contacts.
+#[derive(Debug)]
+pub(super) struct ContactsVisitor(pub(super) PortalVisitor);
+
+impl FromRequestParts<Arc<PortalState>> for PortalVisitor {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, portal: &Arc<PortalState>) -> Result<Self, Response> {
+        let token = Path::<String>::from_request_parts(parts, portal).await.map(|Path(token)| token);
+        let visitor = verified(parts, portal, &token.unwrap_or_default()).await;
+        visitor.map_err(|failure| failure.into_response(portal, &parts.headers, parts.uri.path()))
+    }
+}
+
+async fn verified(parts: &Parts, portal: &PortalState, token: &str) -> Result<PortalVisitor, PortalFailure> {
+    let first = portal.observer.partitions.first();
+    let opened = tokio::time::timeout(CALL_TIMEOUT, open(first, token)).await;
+    let access = opened.map_err(|_| PortalFailure::Later)??;
+    let stored = match access.locale() {
+        Some(locale) => Some(locale.clone()),
+        None => {
+            let read = read_locale(&first.client, &first.keys, access.subject());
+            within(CALL_TIMEOUT, read).await.map_err(|_| PortalFailure::Later)?
+        }
+    };
+    let language = portal.html.language(stored.as_ref(), &parts.headers);
+    Ok(PortalVisitor { access, language })
+}
+
+impl FromRequestParts<Arc<PortalState>> for ContactsVisitor {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, portal: &Arc<PortalState>) -> Result<Self, Response> {
+        let visitor = PortalVisitor::from_request_parts(parts, portal).await?;
+        match visitor.access.may_change_contacts() {
+            true => Ok(Self(visitor)),
+            false => Err(PortalFailure::ViewOnly.in_language(portal, &visitor.language, parts.uri.path())),
+        }
+    }
+}
