@@ -14,7 +14,7 @@ use crate::terminal::output::{self, FormatArgs, Table, say, say_empty};
 use crate::types::limits::LimitsError;
 use crate::types::text::pluralize;
 use crate::types::{Limits, Metric, Percent, Subject, Threshold, WindowLimit, threshold};
-use crate::views::whatif::{self, TriedPlan, WhatIfAlertView, WhatIfRequest, WhatIfScope};
+use crate::views::whatif::{self, TriedPlan, WhatIfAlertView, WhatIfRecipient, WhatIfRequest, WhatIfScope};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Replays the days that are kept (history.days) and those that still have counters. A day has \
@@ -125,16 +125,16 @@ fn row(alert: &WhatIfAlertView) -> Vec<String> {
         alert.threshold.to_string(),
         alert.format.amount(alert.used),
         alert.format.amount(alert.limit),
-        alert.to.iter().map(|address| recipient(alert, address)).collect::<Vec<_>>().join(" "),
+        alert.to.iter().map(recipient).collect::<Vec<_>>().join(" "),
     ]
 }
 
 /// `alice@example.com`, or `alice@example.com (digest 1h, quiet 22:00-07:00)`.
-fn recipient(alert: &WhatIfAlertView, address: &str) -> String {
-    let Some(wait) = alert.waits.iter().find(|wait| wait.to == address) else { return address.to_owned() };
-    let digest = wait.digest.map(|digest| format!("digest {digest}"));
-    let quiet = wait.quiet.map(|quiet| format!("quiet {quiet}"));
-    format!("{address} ({})", digest.into_iter().chain(quiet).collect::<Vec<_>>().join(", "))
+fn recipient(WhatIfRecipient { address, digest, quiet }: &WhatIfRecipient) -> String {
+    let digest = digest.map(|digest| format!("digest {digest}"));
+    let quiet = quiet.map(|quiet| format!("quiet {quiet}"));
+    let waits: Vec<String> = digest.into_iter().chain(quiet).collect();
+    if waits.is_empty() { address.clone() } else { format!("{address} ({})", waits.join(", ")) }
 }
 
 /// The limits and thresholds that are tried, from the file or the arguments.

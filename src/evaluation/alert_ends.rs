@@ -12,7 +12,7 @@ use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
 use crate::ledger::alert_ends::{self, AlertGroup, EndsReply};
 use crate::ledger::alert_judge::{EndsVerdict, KnownLimit, QuotaState};
 use crate::ledger::batch::MetricPeriod;
-use crate::outbox::{MultiplePolicy, Recipients};
+use crate::outbox::{MultiplePolicy, recipients_of_each};
 use crate::redis_client::Partition;
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::resolved_notice::QuotaNow;
@@ -131,8 +131,12 @@ impl EndsJudge<'_> {
     ) -> RedisResult<Option<usize>> {
         let KnownGroup { group, profile, state } = known;
         let mut notices = notices(known, judged);
+        let Partition { client, keys } = self.partition;
+        let with_contacts: Vec<_> = notices.iter().map(|notice| (notice.into(), contacts)).collect();
+        let recipients = recipients_of_each(client, keys, &with_contacts, MultiplePolicy::Each).await?;
         // Most contacts ask for no ends: then nothing goes through the outbox.
-        notices.retain(|notice| !Recipients::select(notice, contacts, MultiplePolicy::Each).contacts.is_empty());
+        let mut are_needed = recipients.iter().map(|of| of.waits || !of.contacts.is_empty());
+        notices.retain(|_| are_needed.next().unwrap_or_default());
         let thresholds = known_thresholds(self.plans, profile.as_deref());
         let told = (&thresholds, notices.as_slice());
         let reply = alert_ends::write(self.partition, erasures, group, judged, told, state.now).await?;

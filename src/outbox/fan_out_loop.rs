@@ -12,12 +12,13 @@ use super::IDLE;
 use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
 use super::delivery_log;
+use super::end_recipients::recipients_of_each;
 use super::entry;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
-use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
+use crate::contacts::resolver::ResolvedContacts;
 use crate::types::{Notification, QuotaNotification, Subject};
 
 /// Number of entries per read.
@@ -128,9 +129,10 @@ impl FanOutLoop {
         let OutboxContext { client, keys, contacts, on_multiple, new_deliveries } = &self.outbox;
         let subjects: Vec<&Subject> = raised.iter().map(|(_, notification, _)| notification.subject()).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
-        let pairs = raised.iter().zip(&contacts);
-        let select = |(&(_, notification, _), contacts)| Recipients::select(notification, contacts, *on_multiple);
-        let recipients: Vec<Recipients> = pairs.map(select).collect();
+        let with_contacts: Vec<(QuotaNotification<'_>, &ResolvedContacts)> =
+            raised.iter().map(|(_, notification, _)| *notification).zip(&contacts).collect();
+        let recipients = recipients_of_each(client, keys, &with_contacts, *on_multiple).await;
+        let recipients = recipients.map_err(OutboxError::redis(Operation::Query, "the deliveries of ended alerts"))?;
         let mut requests = Vec::with_capacity(raised.len());
         for (&(entry, notification, json), recipients) in raised.iter().zip(&recipients) {
             requests.push(FanOutRequest { source: FanOutSource::Outbox { entry }, notification, json, recipients });

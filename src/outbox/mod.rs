@@ -31,6 +31,7 @@ mod destination_health;
 pub mod digest;
 mod disabling;
 pub mod dispatcher;
+mod end_recipients;
 pub mod enqueue;
 mod entry;
 mod error;
@@ -73,6 +74,7 @@ pub use consent::{ConsentRequestError, ConsentRequests};
 pub use contact_change_listener::ContactChangeListener;
 pub use context::{DispatcherConfig, OutboxContext};
 pub use digest::DigestLoop;
+pub use end_recipients::recipients_of_each;
 pub use enqueue::{EnqueueReply, NewDelivery, enqueue};
 pub use error::{Operation, OutboxError};
 pub use fan_out::{FanOutReply, FanOutRequest, FanOutResult, FanOutSource, SourceDisposition, fan_out};
@@ -118,8 +120,8 @@ fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
         }
         QuotaNotification::GrantExpires(notice) => notice.expires_at.0,
         QuotaNotification::Usage(notice) => notice.resets_at.0,
-        // Without a contact it is not made.
-        QuotaNotification::Resolved(notice) => notice.raised_at.0,
+        // Only for what waits until a contact can be read again.
+        QuotaNotification::Resolved(notice) => notice.raised_at.0.plus(48 * 3_600_000),
     }
 }
 

@@ -300,7 +300,6 @@ impl Notifier for ChannelNotifier {
         for request in requests {
             // A repeated message is sent again whole: what need not wait takes the others along.
             let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
-            let unsent = unsent.or_else(|| alone(request));
             held_back.push(match unsent {
                 Some(unsent) => Some(unsent),
                 None => self.untrue(request).await,
@@ -359,12 +358,6 @@ fn quiet(request: &AttemptRequest<'_>) -> Option<Settlement> {
     let quota = request.notification.quota();
     let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now))?;
     Some(Settlement::Quiet(end.since(request.now)))
-}
-
-/// Why it leaves the set, if so: the end of alerts is judged alone, because it waits until they are delivered. No end
-/// is put into a group; one that is in a group nevertheless must not be told without a judgment.
-fn alone(request: &AttemptRequest<'_>) -> Option<Settlement> {
-    matches!(request.notification, Notification::Resolved(_)).then_some(Settlement::Released(Duration::ZERO))
 }
 
 /// Why nothing is sent at all, if so.

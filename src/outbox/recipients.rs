@@ -3,7 +3,7 @@
 use super::config::MultiplePolicy;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::contacts::{Contact, OperatorContact, distinct};
-use crate::types::{ContactFilter, QuotaNotification};
+use crate::types::{ContactFilter, ContactId, QuotaNotification, ResolvedNotice};
 
 /// The recipients of a notification about a quota.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,8 +23,7 @@ impl Recipients {
     /// If only disabled contacts would get it, it goes to the subject's other contacts regardless of their filters;
     /// without any, to the operator's contacts that get notices. So a disabled contact silences nothing.
     ///
-    /// The end of alerts goes only to contacts that ask for it: nobody else got these alerts and waits for their end.
-    /// Fallback contacts may have got them before the subject had contacts of its own.
+    /// The end of alerts goes to all that may have got them and ask for it: it is judged before it is sent.
     pub fn select<'a>(
         notification: impl Into<QuotaNotification<'a>>,
         contacts: &ResolvedContacts,
@@ -32,15 +31,10 @@ impl Recipients {
     ) -> Self {
         let notification = notification.into();
         let hears = |contact: &Contact| hears(&contact.filter, notification, on_multiple);
-        let ResolvedContacts { readable, disabled, operator, .. } = contacts;
         if let QuotaNotification::Resolved(notice) = notification {
-            // An upgrade ends alerts of the plan before.
-            let operator = operator.iter().map(|one| &one.contact);
-            let hears = |contact: &&Contact| contact.hears_end(notice.scope) && contact.filter.takes(notice);
-            let told = distinct(readable.iter().filter(hears)).into_iter();
-            let told = told.chain(contacts.fallback_beside_own().filter(hears)).chain(operator.filter(hears));
-            return Self { contacts: told.cloned().collect(), source: contacts.source, waits: false };
+            return Self::of_end(notice, contacts, |_| true);
         }
+        let ResolvedContacts { readable, disabled, operator, .. } = contacts;
         let is_left_to_others = !readable.iter().any(hears) && disabled.iter().any(hears);
         // Only now, because each entry with the same address has a filter of its own.
         let told = distinct(readable.iter().filter(|contact| is_left_to_others || hears(contact)));
@@ -51,6 +45,25 @@ impl Recipients {
         };
         told.extend(operator.iter().filter(gets_copy).map(|one| one.contact.clone()));
         Self { contacts: told, source: contacts.source, waits: readable.is_empty() }
+    }
+
+    /// The contacts that ask for the end of alerts and got one of them, if `had` tells so: whatever their filters, or
+    /// the subject's contacts, are now. An alert may have no delivery any more, so the subject's contacts and the
+    /// operator's are recipients also if their filters accept the end. It waits while no contact of the subject can be
+    /// read.
+    pub fn of_end(notice: &ResolvedNotice, contacts: &ResolvedContacts, had: impl Fn(&ContactId) -> bool) -> Self {
+        let ResolvedContacts { source, readable, unreadable, operator, .. } = contacts;
+        let asks = |contact: &Contact| contact.hears_end(notice.scope);
+        let hears = |contact: &Contact| asks(contact) && (had(&contact.id) || contact.filter.takes(notice));
+        let own = distinct(readable.iter().filter(|contact| hears(contact)));
+        let gets_own = |contact: &Contact| own.iter().any(|own| had(&own.id) && own.has_same_address(contact));
+        let fallback = contacts.fallback_beside_own();
+        let fallback = fallback.filter(|contact| asks(contact) && had(&contact.id) && !gets_own(contact));
+        let gets_copy =
+            |one: &&OperatorContact| hears(&one.contact) && (had(&one.contact.id) || one.takes_plan(&notice.plan));
+        let copies = operator.iter().filter(gets_copy).map(|one| &one.contact);
+        let told = own.iter().copied().chain(fallback).chain(copies).cloned().collect();
+        Self { contacts: told, source: *source, waits: readable.is_empty() && !unreadable.is_empty() }
     }
 }
 
@@ -67,8 +80,12 @@ fn hears(filter: &ContactFilter, notification: QuotaNotification<'_>, on_multipl
 mod tests {
     use super::*;
     use crate::channels::Sample;
+    use crate::types::resolved_notice::QuotaNow;
     use crate::types::timestamp::Rfc3339;
-    use crate::types::{Alert, DisableReason, DisabledState, GrantNotice, Percent, Threshold, Units, UnixMs};
+    use crate::types::{
+        Alert, AlertEnd, DisableReason, DisabledState, EndReason, GrantNotice, Percent, ResolvedScope, Threshold,
+        Units, UnixMs,
+    };
 
     fn percents(percents: &[u16]) -> Vec<Threshold> {
         percents.iter().filter_map(|percent| Percent::new(*percent)).map(Threshold::from).collect()
@@ -205,6 +222,47 @@ mod tests {
             assert_eq!(told(&notice, &contacts, on_multiple), names(&["late", "ops"], false));
         }
         assert_eq!(told(&notice, &ResolvedContacts::default(), MultiplePolicy::Each), names(&[], true));
+    }
+
+    /// Those who had an alert would miss its end, the others would cause a delivery for each end of every subject.
+    #[test]
+    fn an_end_goes_to_those_who_had_an_alert_and_to_those_of_the_subject_who_would() {
+        let quota =
+            QuotaNow { used: 0, limit: None, plan: "free", timezone: "UTC", resets_at: None, now: Rfc3339(UnixMs(2)) };
+        let end = AlertEnd { reason: EndReason::LimitRaised, at: Rfc3339(UnixMs(2)) };
+        let notice =
+            ResolvedNotice::new(ResolvedScope::Quota, &[&alert(80, &[])], end, quota).expect("it has an alert");
+        let asking = |name: &str, thresholds: &[u16]| {
+            let mut contact = contact(name, thresholds);
+            contact.filter.resolved = Some(true);
+            contact
+        };
+        let twice = Contact { id: ContactId::from_stored("twice"), ..asking("twice", &[]) };
+        let contacts = ResolvedContacts {
+            readable: vec![asking("all", &[]), asking("late", &[100]), contact("silent", &[]), twice.clone()],
+            fallback: vec![asking("fallback", &[]), contact("unasked", &[]), asking("twice", &[])].into(),
+            operator: ["free", "pro"]
+                .map(|plan| OperatorContact { contact: asking(plan, &[]), ..operator(plan, &[], &[plan]) })
+                .to_vec()
+                .into(),
+            ..ResolvedContacts::default()
+        };
+        let to = |contacts: &ResolvedContacts, had: &[&Contact]| {
+            let Recipients { contacts, waits, .. } =
+                Recipients::of_end(&notice, contacts, |id| had.iter().any(|contact| contact.id == *id));
+            let local = |contact: &Contact| contact.address().split('@').next().unwrap_or_default().to_owned();
+            (contacts.iter().map(local).collect::<Vec<_>>(), waits)
+        };
+        assert_eq!(to(&contacts, &[]), names(&["all", "twice", "free"], false), "their deliveries may have expired");
+        let had = [asking("late", &[]), contact("silent", &[]), asking("fallback", &[]), asking("pro", &[])];
+        let had: Vec<&Contact> = had.iter().collect();
+        assert_eq!(to(&contacts, &had), names(&["all", "late", "twice", "fallback", "free", "pro"], false));
+        let other = asking("twice", &[]);
+        assert_eq!(to(&contacts, &[&other]), names(&["all", "twice", "twice", "free"], false), "the own one had none");
+        assert_eq!(to(&contacts, &[&other, &twice]), names(&["all", "twice", "free"], false), "one address");
+        let unreadable = vec![crate::contacts::array::UnreadableContact { id: None, why: "broken".to_owned() }];
+        let broken = ResolvedContacts { readable: Vec::new(), unreadable, operator: Default::default(), ..contacts };
+        assert_eq!(to(&broken, &[]), names(&[], true));
     }
 
     /// A disabled receiver must not silence the only alert of its kind.

@@ -96,17 +96,15 @@ pub struct WhatIfAlertView {
     pub limit: u64,
     /// Units used in the period until the end of the day.
     pub used: u64,
-    /// The addresses that would have been told, without their secrets.
-    pub to: Vec<String>,
-    /// Those among them to which it would have waited.
-    pub waits: Vec<WhatIfWait>,
+    /// Who would have been told.
+    pub to: Vec<WhatIfRecipient>,
 }
 
-/// Why an alert waits before it is sent to an address.
+/// A contact that would have been told, and why the alert waits before it is sent there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct WhatIfWait {
-    /// The address, without its secrets.
-    pub to: String,
+pub struct WhatIfRecipient {
+    /// The address, without its secrets: two contacts may have the same.
+    pub address: String,
     /// It leaves in one message with others of this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<DigestInterval>,
@@ -291,17 +289,14 @@ impl Reached {
         let Self { day, limit, period, threshold, used, .. } = self;
         let (subject, metric) = (alert.subject.clone(), alert.metric.clone());
         let (window, limit) = (limit.window, limit.units.get());
-        let (to, waits) = (told.iter().map(masked_address).collect(), told.iter().filter_map(|of| waits(alert, of)));
-        let waits = waits.collect();
-        WhatIfAlertView { day, subject, metric, format, window, period, threshold, limit, used, to, waits }
+        let recipient = |contact: &Contact| WhatIfRecipient {
+            address: masked_address(contact),
+            digest: contact.digest_of(alert),
+            quiet: contact.filter.quiet_of(alert),
+        };
+        let to = told.iter().map(recipient).collect();
+        WhatIfAlertView { day, subject, metric, format, window, period, threshold, limit, used, to }
     }
-}
-
-/// Why the alert waits before it is sent to this contact, if so.
-fn waits(alert: &Alert, contact: &Contact) -> Option<WhatIfWait> {
-    let (digest, quiet) = (contact.digest_of(alert), contact.filter.quiet_of(alert));
-    let does_wait = digest.is_some() || quiet.is_some();
-    does_wait.then(|| WhatIfWait { to: masked_address(contact), digest, quiet })
 }
 
 /// The alert, as far as the filters of contacts look at it.

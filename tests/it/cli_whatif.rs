@@ -38,7 +38,7 @@ async fn a_lower_limit_shows_who_would_have_been_told_and_when() {
         .iter()
         .map(|alert| json!([alert["day"], alert["subject"], alert["threshold"], alert["used"], alert["to"]]))
         .collect();
-    let both = json!(["alice@a.test", "boss@a.test"]);
+    let both = json!([{"address": "alice@a.test"}, {"address": "boss@a.test"}]);
     let expected = [
         json!([first, "bob", 80, 100, []]),
         json!([first, "bob", 100, 100, []]),
@@ -63,17 +63,19 @@ async fn what_a_digest_gathers_is_one_message_and_a_quiet_time_is_named() {
     let digest = r#"[{"id":"c_1","channel":"email","address":"alice@a.test","digest":"2d","quiet":"22:00-07:00"},
         {"id":"c_2","channel":"email","address":"boss@a.test"}]"#;
     usage.set("alice", &[("contacts", digest)]).await;
+    let boss = json!({"address": "boss@a.test"});
     let words = ["--limit", "requests=100/day", "--threshold", "50,60,100", "--subject", "alice"];
     let view: Value = whatif(&usage, &[&words[..], &["--json"]].concat()).expect_json().remove(0);
     // Alice is told of 50 % and 60 % on each day: of the first two in one message. 100 % is sent at once.
     assert_eq!((&view["messages_without_digests"], &view["messages"]), (&json!(14), &json!(10)));
     let alerts = view["alerts"].as_array().expect("a list");
-    let waits = |day: &str, threshold: u64| {
+    let told = |day: &str, threshold: u64| {
         let found = alerts.iter().find(|alert| alert["day"] == day && alert["threshold"] == threshold);
-        found.expect("an alert")["waits"].clone()
+        found.expect("an alert")["to"].clone()
     };
-    assert_eq!(waits(&second, 50), json!([{"to": "alice@a.test", "digest": "2d", "quiet": "22:00-07:00"}]));
-    assert_eq!(waits(&third, 100), json!([]));
+    let waits = json!({"address": "alice@a.test", "digest": "2d", "quiet": "22:00-07:00"});
+    assert_eq!(told(&second, 50), json!([waits, boss]));
+    assert_eq!(told(&third, 100), json!([{"address": "alice@a.test"}, boss]));
     let shown = whatif(&usage, &words).told();
     assert!(shown.contains("alice@a.test (digest 2d, quiet 22:00-07:00) boss@a.test"), "{shown}");
     assert!(shown.contains("7 alerts and 10 messages (14 without digests) for 1 subject"), "{shown}");

@@ -200,6 +200,53 @@ async fn an_end_goes_to_those_who_had_the_alert_whoever_the_contacts_are_now() {
     assert!(fallback.try_next().is_none() && api.mailbox.try_next().is_none());
 }
 
+/// A contact would never hear the end of an alert that it had before its filter changed, or if its subject's contacts
+/// can't be read just then; a fallback contact that had no alert must cause no delivery.
+#[tokio::test]
+async fn an_end_reaches_contacts_that_have_changed_since_the_alert() {
+    let mut fallback = receiver().await;
+    let of_all = json!([{"channel": "webhook", "url": fallback.url("/"), "secret": secret(1), "resolved": true}]);
+    let of_all = of_all.to_string();
+    let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__FALLBACK__CONTACTS", &of_all)).await;
+    let own = |of: &str, thresholds: &[u8], resolved: bool| {
+        json!([{"id": "own", "channel": "email", "address": format!("{of}@b.test"), "thresholds": thresholds,
+            "resolved": resolved}])
+    };
+    for of in ["narrow", "broken", "silent"] {
+        set_contacts(&api, of, &own(of, &[80], of != "silent")).await;
+        api.use_units(of, 85).await;
+        assert_eq!(next(&mut api).await.0, format!("{of}@b.test"));
+    }
+    eventually("all are recorded", || async { (api.outbox.totals().await.delivered == 3).then_some(()) }).await;
+    set_contacts(&api, "narrow", &own("narrow", &[100], true)).await;
+    api.outbox.set_contacts(&subject("broken"), "[{").await;
+    let url = api.outbox.server.url();
+    for of in ["narrow", "broken", "silent"] {
+        quotabell(["subject", "set", of, "--limit", "requests=200"]).redis(&url).run().expect_done();
+        all_are(&api, of, "ended").await;
+    }
+    assert_eq!(next(&mut api).await.0, "narrow@b.test");
+    // That of the alert, and that of the quota: nobody knows which of them the contact asks for.
+    eventually("both ends wait", || async { (api.outbox.totals().await.waiting == 2).then_some(()) }).await;
+    set_contacts(&api, "broken", &own("broken", &[80], true)).await;
+    assert_eq!(next(&mut api).await.0, "broken@b.test");
+    eventually("both are recorded", || async {
+        let totals = api.outbox.totals().await;
+        ((totals.delivered, totals.pending) == (5, 0)).then_some(())
+    })
+    .await;
+    // Those that waited are cancelled. What goes to the contacts of then is judged for each.
+    let of_broken = &["cancelled", "cancelled", "delivered", "expired"][..];
+    for (of, expected) in [("narrow", &["delivered"][..]), ("broken", of_broken), ("silent", &[])] {
+        let ends = ends(&api, of).await.into_iter();
+        let mut states: Vec<String> = ends.map(|end| end["state"].as_str().expect("a state").to_owned()).collect();
+        states.sort_unstable();
+        assert_eq!(states, expected, "{of}");
+    }
+    assert_eq!(api.outbox.totals().await.outbox, 0);
+    assert!(fallback.try_next().is_none() && api.mailbox.try_next().is_none());
+}
+
 /// Credits around a threshold would be told again and again, or the end of an alert that is open again.
 #[tokio::test]
 async fn a_credit_ends_an_alert_once_and_a_new_crossing_opens_it_again() {

@@ -12,12 +12,7 @@ use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Samp
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
 use quotabell::outbox::{AttemptRequest, DeliverySet, Notifier, RetryConfig, Settlement};
-use quotabell::types::resolved_notice::QuotaNow;
-use quotabell::types::timestamp::Rfc3339;
-use quotabell::types::{
-    Alert, AlertEnd, Channel, DeliveryId, EndReason, Locale, Mute, Notification, OutcomeClass, Percent, ResolvedNotice,
-    ResolvedScope, Secret, UnixMs,
-};
+use quotabell::types::{Alert, Channel, DeliveryId, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -483,25 +478,6 @@ async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
     let muted = attempt_both(&sender, &contact, 2).await;
     assert!(matches!(muted[..], [Settlement::Muted(_), Settlement::Muted(_)]), "{muted:?}");
     assert!(receiver.try_next().is_none());
-}
-
-/// An end that came into a group by mistake would be told without a judgment, perhaps before its alert.
-#[tokio::test]
-async fn the_end_of_alerts_leaves_a_set_unsent() {
-    let (sender, contact) = (sender("smtp://localhost"), webhook("https://example.test/"));
-    let at = Rfc3339(RAISED);
-    let quota = QuotaNow { used: 0, limit: None, plan: "free", timezone: "UTC", resets_at: None, now: at };
-    let end = AlertEnd { reason: EndReason::Credited, at };
-    let notice = ResolvedNotice::new(ResolvedScope::Quota, &[&alert()], end, quota).expect("it has an alert");
-    let notifications = [Notification::Resolved(notice), Notification::Alert(alert())];
-    let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
-    let request = |(notification, delivery)| request_at(notification, delivery, &contact, 1);
-    let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
-    for attempt in [1, 2] {
-        let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
-        let held_back = sender.notifier.hold_back(&set, &requests).await;
-        assert_eq!(held_back, [Some(Settlement::Released(Duration::ZERO)), None]);
-    }
 }
 
 /// Two alerts in one email: one id for mail programs and one thread, and each alert with its own text.
