@@ -76,7 +76,7 @@ test-gateways: ## nginx, Envoy, HAProxy, Traefik and Caddy with packaging/gatewa
 	@bash tools/test-gateways.sh $(GATEWAYS)
 
 # QUOTABELL_DOCS=docs also writes the pictures of docs/.
-test-console: ## the console in Chromium: each page, what operators do, with and without scripts; screenshots in target/console
+test-console: ## console and portal in Chromium: each page, what operators and customers do, with and without scripts; screenshots in target/console
 	@bash tools/setup.sh console
 	@bash tools/test-console.sh
 

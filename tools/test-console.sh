@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests/console in Debian's Chromium against a daemon with sample data. Screenshots are in target/console.
+# Runs tests/console in Debian's Chromium against daemons with sample data. Screenshots are in target/console.
 #
 # playwright-core and axe come from npm once, in the versions of tests/console/package-lock.json, into
 # target/console/npm. With QUOTABELL_DOCS=docs it also writes the pictures of docs/.
@@ -28,4 +28,4 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 export QUOTABELL_BINARY=$target/debug/quotabell QUOTABELL_SHOTS=$shots
 CHROMIUM=$(command -v chromium)
 export CHROMIUM
-node --test --test-reporter spec ${QUOTABELL_TESTS:+--test-name-pattern "$QUOTABELL_TESTS"} "$npm/console.test.mjs"
+node --test --test-reporter spec ${QUOTABELL_TESTS:+--test-name-pattern "$QUOTABELL_TESTS"} "$npm"/*.test.mjs

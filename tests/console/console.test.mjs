@@ -1,28 +1,17 @@
 // The console in a browser: every page in light and dark at two widths, and what operators do, with and without scripts.
 import assert from "node:assert/strict";
-import { mkdir, stat, writeFile } from "node:fs/promises";
+import { stat, writeFile } from "node:fs/promises";
 import { after, afterEach, before, test } from "node:test";
-import AxeBuilder from "@axe-core/playwright";
-import { chromium } from "playwright-core";
+import { Browser, SHOTS, obstacles } from "./browser.mjs";
 import { TOKENS, eventually } from "./daemon.mjs";
 import { TRIALS, startSample } from "./sample.mjs";
 
-const SHOTS = process.env.QUOTABELL_SHOTS;
-const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
-/** What a browser logs of an answer whose status is an error: tests that want one say so. */
-const STATUS = /the server responded with a status of (4\d\d|503)/;
-
 let sample, browser, url;
-const faults = [];
-/** What axe finds in a page. */
-const violations = async (page) =>
-  (await new AxeBuilder({ page }).options({ resultTypes: ["violations"] }).withTags(RULES).analyze()).violations;
 
 before(async () => {
-  await mkdir(SHOTS, { recursive: true });
   sample = await startSample();
   url = sample.daemon.url;
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  browser = await Browser.launch();
 });
 after(async () => {
   await browser?.close();
@@ -30,18 +19,9 @@ after(async () => {
   sample?.receivers.close();
 });
 /** No page may log an error, break its content security policy or throw. */
-afterEach(() => assert.deepEqual(faults.splice(0), []));
+afterEach(() => assert.deepEqual(browser.faults.splice(0), []));
 
-const visit = async (options = {}) => {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  context.setDefaultTimeout(30_000);
-  context.on("weberror", (error) => faults.push(error.error().message));
-  context.on("console", (message) => {
-    if (["error", "warning"].includes(message.type()) && !STATUS.test(message.text())) faults.push(message.text());
-  });
-  return context;
-};
-
+const visit = (options) => browser.visit(options);
 const logIn = async (context, token = TOKENS.ops) => {
   const page = await context.newPage();
   await page.goto(url);
@@ -85,11 +65,7 @@ for (const colorScheme of ["light", "dark"]) {
       const found = [];
       for (const [name, path] of Object.entries(PAGES)) {
         await go(page, path);
-        for (const { id, nodes } of await violations(page)) {
-          found.push(`${name}: ${id}: ${nodes.map((node) => node.html).join(" ").slice(0, 300)}`);
-        }
-        const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        if (wider > 0) found.push(`${name} is ${wider} px wider than the window`);
+        found.push(...(await obstacles(page, name)));
         const shot = `${name}-${colorScheme}-${width}`;
         const png = await page.screenshot({ path: `${SHOTS}/${shot}.png`, fullPage: !SHOWN.includes(shot) });
         if (process.env.QUOTABELL_DOCS && SHOWN.includes(shot)) {
@@ -100,7 +76,7 @@ for (const colorScheme of ["light", "dark"]) {
       await go(page, "");
       await page.getByRole("button", { name: "Log out" }).click();
       await page.getByLabel("Token").waitFor();
-      for (const { id } of await violations(page)) found.push(`login: ${id}`);
+      found.push(...(await obstacles(page, "login")));
       assert.deepEqual(found, []);
       await context.close();
     });
@@ -424,6 +400,6 @@ test("a page stays, grayed, if nobody answers", async () => {
   await page.getByRole("heading", { name: "Runs out" }).waitFor();
   await page.screenshot({ path: `${SHOTS}/stale.png` });
   await context.close();
-  const refused = faults.splice(0);
+  const refused = browser.faults.splice(0);
   assert.ok(refused.every((fault) => fault.includes("ERR_CONNECTION_REFUSED")), refused.join("\n"));
 });

@@ -37,6 +37,16 @@ const freePort = async () => {
 /** Receivers of webhooks that answer this status; and a mail server that knows no mailbox `nobody`. */
 export class Receivers {
   servers = [];
+  /** The mails that were taken. */
+  mails = [];
+
+  /** A site with one page. */
+  async site(html) {
+    const headers = { "content-type": "text/html" };
+    const server = createHttpServer((_, response) => response.writeHead(200, headers).end(html()));
+    this.servers.push(server);
+    return `http://127.0.0.1:${await listening(server)}`;
+  }
 
   async webhook(status, text = "", headers = {}) {
     const answer = { status, headers };
@@ -54,6 +64,7 @@ export class Receivers {
       socket.write("220 mail.example.com\r\n");
       socket.on("data", (text) => {
         if (isData && !text.endsWith("\r\n.\r\n")) return;
+        if (isData) this.mails.push(text);
         const command = isData ? "." : text.slice(0, 4).toUpperCase();
         isData = command === "DATA";
         const unknown = command === "RCPT" && text.includes("<nobody");
@@ -72,7 +83,8 @@ export class Receivers {
 }
 
 export class Daemon {
-  static async start(smtpPort) {
+  /** With these origins of sites that may show the portal in a frame. */
+  static async start(smtpPort, origins = []) {
     const daemon = new Daemon();
     daemon.folder = await mkdtemp(join(tmpdir(), "quotabell-console-"));
     const file = async (name, text) => {
@@ -89,9 +101,14 @@ data_dir = "${daemon.folder}/data"
 embedded_port = ${port}
 [http]
 listen = "127.0.0.1:${http}"
+public_url = "http://127.0.0.1:${http}"
 tokens = [${(await Promise.all(tokens)).join(", ")}]
 [console]
 listen = "127.0.0.1:${console}"
+[portal]
+origins = ${JSON.stringify(origins)}
+name = "Example API"
+color = "#0b5fff"
 [plans.free]
 limits = { requests = 5000 }
 thresholds = [80, 100]
@@ -134,10 +151,21 @@ first = "1s"
     return (await this.run(...command, "--json")).trim().split("\n").filter(Boolean).map((line) => JSON.parse(line));
   }
 
+  /** Calls the API. */
+  post(path, body) {
+    const headers = { Authorization: `Bearer ${TOKENS.ops}`, "Content-Type": "application/json" };
+    return fetch(`${this.api}${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+  }
+
   /** Sends events. Wrong ones are refused, and kept. */
   async count(events) {
-    const headers = { Authorization: `Bearer ${TOKENS.ops}`, "Content-Type": "application/json" };
-    await fetch(`${this.api}v1/events`, { method: "POST", headers, body: JSON.stringify(events) });
+    await this.post("v1/events", events);
+  }
+
+  /** A link with which the customer opens the portal of a subject. */
+  async portal(subject, asked) {
+    const { url } = await (await this.post(`v1/subjects/${encodeURIComponent(subject)}/portal`, asked)).json();
+    return url;
   }
 
   async stop() {

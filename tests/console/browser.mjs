@@ -1,0 +1,47 @@
+// A browser whose pages must not log anything, and what axe and the width of the window say of a page.
+import { mkdir } from "node:fs/promises";
+import AxeBuilder from "@axe-core/playwright";
+import { chromium } from "playwright-core";
+
+export const SHOTS = process.env.QUOTABELL_SHOTS;
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+/** What a browser logs of an answer whose status is an error: tests that want one say so. */
+const STATUS = /the server responded with a status of (4\d\d|503)/;
+
+export class Browser {
+  /** What pages have logged, and what they have thrown. */
+  faults = [];
+
+  static async launch() {
+    const browser = new Browser();
+    await mkdir(SHOTS, { recursive: true });
+    browser.chromium = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+    return browser;
+  }
+
+  async visit(options = {}) {
+    const context = await this.chromium.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+    context.setDefaultTimeout(30_000);
+    context.on("weberror", (error) => this.faults.push(error.error().message));
+    context.on("console", (message) => {
+      const isFault = ["error", "warning"].includes(message.type()) && !STATUS.test(message.text());
+      if (isFault) this.faults.push(message.text());
+    });
+    return context;
+  }
+
+  close() {
+    return this.chromium.close();
+  }
+}
+
+/** What keeps people from using a page, each with the page's name. */
+export const obstacles = async (page, name) => {
+  const axe = new AxeBuilder({ page }).options({ resultTypes: ["violations"] }).withTags(RULES);
+  const { violations } = await axe.analyze();
+  const found = violations.map(({ id, nodes }) =>
+    `${name}: ${id}: ${nodes.map((node) => node.html).join(" ").slice(0, 300)}`);
+  const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (wider > 0) found.push(`${name} is ${wider} px wider than the window`);
+  return found;
+};
