@@ -15,7 +15,7 @@ use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
-use crate::console::ConsoleState;
+use crate::console::{ConsoleState, StartedWith};
 use crate::events::CountingStatus;
 use crate::outbox::NewDeliveries;
 use crate::portal::{PortalState, READS_MAX};
@@ -61,6 +61,9 @@ impl<'a> Parts<'a> {
     /// The state of the console, with connections to Redis of its own.
     pub(super) fn console(&self, listen: SocketAddr) -> anyhow::Result<Arc<ConsoleState>> {
         let Self { config, endpoint, channels, plans, api, .. } = self;
+        let mut warnings = config.warnings();
+        Channel::SENDING.iter().for_each(|channel| warnings.extend_from_slice(channels.warnings(*channel)));
+        let started_with = StartedWith { settings: toml::to_string(&config.masked())?, warnings };
         let keys = config.keys();
         let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
         Ok(Arc::new(ConsoleState {
@@ -75,6 +78,8 @@ impl<'a> Parts<'a> {
             channels: Arc::clone(channels),
             reload_plans: Arc::clone(&api.reload_plans),
             new_deliveries: api.new_deliveries.clone(),
+            started_with,
+            portal_urls: config.portal_urls(&partitions),
             listen,
             public_url: config.console.public_base(),
         }))

@@ -231,15 +231,6 @@ pub(super) async fn refused(
     Ok(rendered_html("refused.html", &visitor, context! { title => "Refused events", view => shown(&view), next }))
 }
 
-/// `GET /system`
-pub(super) async fn system(
-    State(console): WithConsole,
-    Extension(visitor): Extension<Visitor>,
-) -> Result<Response, ConsoleError> {
-    let view = within(CALL_TIMEOUT, console.observer.system()).await?;
-    Ok(rendered_html("system.html", &visitor, context! { title => "System", view => shown(&view) }))
-}
-
 /// `GET /log`
 pub(super) async fn log(
     State(console): WithConsole,

@@ -20,6 +20,7 @@ mod mutes;
 pub(crate) mod one_use_login;
 mod operations;
 mod parsed_query;
+mod portal;
 mod render;
 mod router;
 mod sentence;
@@ -27,6 +28,7 @@ mod session;
 mod settings;
 mod state;
 mod subject;
+mod system;
 
 pub(crate) use router::routes;
-pub(crate) use state::{ConsoleState, LIMITS, listen};
+pub(crate) use state::{ConsoleState, LIMITS, StartedWith, listen};

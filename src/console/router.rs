@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use super::access::{LOGIN, guard};
 use super::error::ConsoleError;
 use super::state::ConsoleState;
-use super::{assets, bulk, contacts, csv, erase, lists, login, mutes, operations, settings, subject};
+use super::{assets, bulk, contacts, csv, erase, lists, login, mutes, operations, portal, settings, subject, system};
 use crate::api::server::Routes;
 
 /// Maximum size of a form.
@@ -32,12 +32,13 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
         .route("/destinations", get(lists::destinations))
         .route("/mutes", get(lists::mutes))
         .route("/refused", get(lists::refused))
-        .route("/system", get(lists::system))
+        .route("/system", get(system::system))
         .route("/log", get(lists::log))
         .route("/settings", get(settings::show).post(settings::save))
         .route("/contacts", post(contacts::add))
         .route("/contact", post(contacts::change))
         .route("/mute", post(mutes::change))
+        .route("/portal", post(portal::change))
         .route("/erase", get(erase::show).post(erase::erase))
         .route("/act", get(bulk::preview).post(bulk::act))
         .route("/sending", post(operations::sending))

@@ -15,6 +15,7 @@ use crate::api::token::CurrentTokens;
 use crate::api::top_cache::TopCache;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
+use crate::signing::PortalUrls;
 use crate::views::Observer;
 use crate::views::explain::Explainer;
 
@@ -38,10 +39,21 @@ pub struct ConsoleState {
     pub reload_plans: Arc<ReloadPlans>,
     /// Wakes the dispatchers of this daemon.
     pub new_deliveries: NewDeliveries,
+    pub started_with: StartedWith,
+    /// What makes links to the portal; `None` without `http.public_url`.
+    pub portal_urls: Option<PortalUrls>,
     /// The address on which the console listens.
     pub listen: SocketAddr,
     /// The URL at which a proxy serves it.
     pub public_url: Option<Url>,
+}
+
+/// The configuration at the start, for admins.
+pub struct StartedWith {
+    /// As `check-config` prints it, without secrets.
+    pub settings: String,
+    /// What `check-config` warns of without a connection.
+    pub warnings: Vec<String>,
 }
 
 pub(super) type WithConsole = State<Arc<ConsoleState>>;

@@ -145,6 +145,25 @@ for (const javaScriptEnabled of [true, false]) {
     await context.close();
   });
 
+  test(`an operator makes a link to the portal of a subject, and ends it, ${how}`, async () => {
+    const context = await visit({ javaScriptEnabled });
+    const [page, customer] = [await logIn(context), await context.newPage()];
+    await go(page, "subject?id=wayne");
+    await page.locator("summary", { hasText: "Portal link" }).click();
+    await page.getByLabel("For, such as 30m or 24h").fill("30m");
+    await page.getByRole("button", { name: "Make a link" }).click();
+    await outcome(page, "Everybody who has this link may use it until");
+    const link = /http:\S+/.exec(await page.locator(".outcome").innerText())[0];
+    await customer.goto(link);
+    await customer.getByRole("heading", { name: "Your usage" }).waitFor();
+    await page.locator("summary", { hasText: "Portal link" }).click();
+    await page.getByRole("button", { name: "End all links" }).click();
+    await outcome(page, "All links to its portal have ended");
+    await customer.reload();
+    await customer.getByRole("heading", { name: "This link was withdrawn" }).waitFor();
+    await context.close();
+  });
+
   test(`two editors of one subject lose nothing, ${how}`, async () => {
     const context = await visit({ javaScriptEnabled });
     const [first, second] = [await logIn(context), await context.newPage()];

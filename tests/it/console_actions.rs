@@ -7,12 +7,13 @@ use crate::support::outbox::{Outbox, alert, email, json as stored, subject};
 use crate::support::redis_server::RedisServer;
 
 /// Every form, and a page that has it.
-const FORMS: [(&str, &str); 9] = [
+const FORMS: [(&str, &str); 10] = [
     ("settings", "/settings?id=alice"),
     ("settings", "/settings"),
     ("contacts", "/subject?id=alice"),
     ("contact", "/subject?id=alice"),
     ("mute", "/subject?id=alice"),
+    ("portal", "/subject?id=alice"),
     ("erase", "/erase?id=alice"),
     ("act", "/act?do=cancel&all=true"),
     ("sending", "/"),
@@ -196,6 +197,48 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
         format!("ops sendTest alice {id} 1"),
         format!("ops addContact alice {id} 1"),
     ];
+    assert_eq!(logged(&admin).await, expected);
+    daemon.drain().await;
+}
+
+/// A customer must get exactly the link that the admin asked for, and lose it when the admin ends it.
+#[tokio::test]
+async fn a_link_to_the_portal_is_shown_once_and_ended() {
+    let outbox = with_alice().await;
+    let (mut daemon, address, _folder) = with_tokens(&outbox).await;
+    let customer = Visitor::new(daemon.http().await);
+    let admin = Visitor::new(address).log_in(ADMIN).await;
+    let page = "/subject?id=alice";
+    let form = admin.form(page, "portal", &[]).await;
+    assert_eq!(form.actions, ["create", "revoke"]);
+    for (fields, wrong) in [
+        ([("for", "25h"), ("locale", "")], "for: 1d 1h is not above 0 and at most 24h"),
+        ([("for", "soon"), ("locale", "")], "for: &quot;soon&quot; is not a duration"),
+        ([("for", "2h"), ("locale", "!")], "locale: "),
+    ] {
+        let answer = admin.post(&form, &[&fields[..], &[("do", "create")]].concat()).await;
+        assert!(answer.status == 400 && answer.text.contains(wrong), "{wrong}: {}", answer.text);
+        judge("/portal", &answer);
+    }
+    let link_of = |said: &str| {
+        let path = said.split_once("https://quota.example.com").expect("a link").1.to_owned();
+        assert!(said.starts_with("Everybody who has this link may use it until 20"), "{said}");
+        path
+    };
+    let said = admin.does(&form, &[("do", "create"), ("for", "2h"), ("locale", "vi"), ("contacts", "true")]).await;
+    let link = link_of(&said);
+    let changes = customer.get(&link).await;
+    assert!(changes.status == 200 && changes.text.contains("<html lang=\"vi\""), "{}", changes.text);
+    assert!(changes.text.contains("action=\"contacts\""), "it may change contacts");
+    let form = admin.form(page, "portal", &[]).await;
+    assert!(!admin.get(page).await.text.contains("/portal/"), "no other page shows the link");
+    let views = customer.get(&link_of(&admin.does(&form, &[("do", "create")]).await)).await;
+    assert!(views.status == 200 && !views.text.contains("action=\"contacts\""), "{}", views.text);
+    let said = admin.does(&form, &[("do", "revoke")]).await;
+    assert_eq!(said, "All links to its portal have ended, also those in messages.");
+    assert_eq!(customer.get(&link).await.status, 410);
+    let expected =
+        ["ops revokePortalLinks alice - 1", "ops createPortalLink alice - 1", "ops createPortalLink alice - 1"];
     assert_eq!(logged(&admin).await, expected);
     daemon.drain().await;
 }

@@ -180,7 +180,7 @@ pub async fn with_tokens(outbox: &Outbox) -> (Daemon, SocketAddr, TempDir) {
     let (admin, read, check) = (file("admin", ADMIN), file("read", READ), file("check", CHECK));
     let config = folder.path().join("quotabell.toml");
     let text = format!(
-        "[http]\ntokens = [{{ name = \"ops\", file = \"{admin}\", scopes = [\"admin\"] }},\n\
+        "[http]\npublic_url = \"https://quota.example.com\"\ntokens = [{{ name = \"ops\", file = \"{admin}\", scopes = [\"admin\"] }},\n\
          {{ name = \"viewer\", file = \"{read}\", scopes = [\"read\"] }},\n\
          {{ name = \"gateway\", file = \"{check}\", scopes = [\"check\"] }}]\n"
     );

@@ -1,0 +1,52 @@
+//! Links with which the customer of a subject opens its portal: make one, end all.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::error::ConsoleError;
+use super::form::{Done, SentForm};
+use super::state::{ConsoleState, WithConsole};
+use crate::actions::contacts::{ContactActionError, check_levels};
+use crate::actions::portal::{NewPortal, revoke};
+use crate::api::problem::{CALL_TIMEOUT, Problem, within};
+use crate::html::href::href_to;
+use crate::signing::PortalRight;
+
+/// `POST /portal`: `do` names the action.
+pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
+    let next = href_to("subject", &[("id", Some(form.fields.raw("subject")))]);
+    let (fields, shown) = (form.fields.clone(), ["for", "locale"]);
+    form.once(console, next, change_links).await.map_err(|error| error.with_form("portal", fields.partition(&shown)))
+}
+
+async fn change_links(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> Result<Done, ConsoleError> {
+    let (subject, first) = (fields.subject()?, console.observer.partitions.first());
+    let (action, message) = match fields.raw("do") {
+        "create" => {
+            check_levels(&first.keys, &subject, false)
+                .map_err(|error| Problem::from(ContactActionError::from(error)))?;
+            let changes = !fields.raw("contacts").is_empty();
+            let new = NewPortal {
+                lifetime: fields.text("for").map(str::to_owned),
+                may: changes.then(|| vec![PortalRight::View, PortalRight::Contacts]),
+                locale: fields.parsed("locale")?,
+                ..NewPortal::default()
+            };
+            let created = new.create(console.portal_urls.as_ref(), subject.clone());
+            let link = within(CALL_TIMEOUT, created).await?;
+            let message = format!(
+                "Everybody who has this link may use it until {}. Keep it, no other page shows it: {}",
+                link.expires_at, link.url
+            );
+            ("createPortalLink", message)
+        }
+        "revoke" => {
+            within(CALL_TIMEOUT, revoke(first, &subject)).await?;
+            ("revokePortalLinks", "All links to its portal have ended, also those in messages.".to_owned())
+        }
+        _ => return Err(Problem::bad_request("do: must be create or revoke").into()),
+    };
+    Ok(Done { message, action: action.to_owned(), subject: Some(subject), count: 1, ..Done::default() })
+}
