@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
+use super::attempt_request::AttemptRequest;
 use super::context::{DispatcherConfig, OutboxContext};
 use super::delivery_log;
 use super::destination_health::DestinationHealth;
@@ -17,7 +18,7 @@ use super::fan_out::FanOutReply;
 use super::lease::LeasedDelivery;
 use super::leased_message::LeasedMessage;
 use super::leased_recipients::LeasedRecipients;
-use super::notifier::{AttemptRequest, Notifier};
+use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
 use super::settle::Settlement;

@@ -2,7 +2,7 @@
 
 use redis::RedisResult;
 
-use super::notifier::AttemptRequest;
+use super::attempt_request::AttemptRequest;
 use super::settle::Settlement;
 use crate::channels::Labels;
 use crate::redis_client::backoff::BackoffPolicy;

@@ -19,6 +19,7 @@
 
 pub mod action;
 pub mod alert_log;
+mod attempt_request;
 pub mod config;
 pub mod consent;
 pub mod contact_change_listener;
@@ -69,6 +70,7 @@ use std::time::Duration;
 use crate::types::{QuotaNotification, UnixMs, Window};
 
 pub use action::{ActionReply, DeliveryAction, act};
+pub use attempt_request::AttemptRequest;
 pub use config::{AlertsConfig, DeliveryConfig, MultiplePolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use contact_change_listener::ContactChangeListener;
@@ -82,7 +84,7 @@ pub use fan_out_loop::FanOutLoop;
 pub use lease::{DeliverySet, LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
 pub use notice_judge::{NoticeJudge, ResolvedVerdict};
-pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
+pub use notifier::{ChannelNotifier, Notifier};
 pub use pause::{Pause, pause, paused_for, read_pause, resume};
 pub use recipients::Recipients;
 pub use settle::{SettleReply, SettleRequest, SettledLeases, Settlement, settle};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::attempt_request::AttemptRequest;
 use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
 use super::lease::DeliverySet;
@@ -26,8 +27,8 @@ use crate::redis_client::backoff::BackoffPolicy;
 use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::types::{
-    Channel, DeliveryId, DisplayName, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
-    UnixMs, VerificationRequest, Window, nonce,
+    Channel, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject, VerificationRequest,
+    Window, nonce,
 };
 
 /// How long after the end of a quiet time, or of the interval of a digest, an alert that would have expired in it is
@@ -60,37 +61,6 @@ pub trait Notifier: Send + Sync + 'static {
         set: &DeliverySet,
         requests: &[AttemptRequest<'_>],
     ) -> impl Future<Output = Vec<Settlement>> + Send;
-}
-
-/// A delivery with a due attempt.
-#[derive(Debug, Clone, Copy)]
-pub struct AttemptRequest<'a> {
-    /// The delivery; the Message-ID of emails is derived from it.
-    pub delivery: &'a DeliveryId,
-    /// The notification.
-    pub notification: &'a Notification,
-    /// The contact in its current form.
-    pub contact: &'a Contact,
-    /// The display name of the subject.
-    pub subject_name: Option<&'a DisplayName>,
-    /// The origin of the subject's contacts. Only the subject's own can unsubscribe.
-    pub source: ContactsSource,
-    /// Whether more is due at the same healthy destination.
-    pub more_follows: bool,
-    /// Number of attempts since its creation, including this one. Only the first one checks the alert's expiry.
-    pub attempts: u32,
-    /// Number of this attempt since the last replay, from 1: the delays restart with a replay.
-    pub attempt_since_replay: u32,
-    /// Start of the first attempt since the last replay, server time; this attempt's start if it is the first.
-    pub first_attempt: UnixMs,
-    /// Duration of pauses since then.
-    pub paused: Duration,
-    /// Until when it waited for a digest, or for the end of a quiet time, if it did.
-    pub waited_until: Option<UnixMs>,
-    /// Start of this attempt, server time.
-    pub now: UnixMs,
-    /// The latest start of sending, so that the deadline is within the lease.
-    pub start_by: Instant,
 }
 
 /// Makes attempts through the channels.

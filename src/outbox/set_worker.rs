@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use metrics::counter;
 
+use super::attempt_request::AttemptRequest;
 use super::delivery_worker::{Decision, DeliveryWorker, is_answered, request_of, within_lease};
 use super::lease::{DeliverySet, LeasedDelivery};
 use super::leased_recipients::LeasedRecipients;
-use super::notifier::{AttemptRequest, Notifier};
+use super::notifier::Notifier;
 use super::settle::Settlement;
 use super::settle_queue::EndedLease;
 use super::slots::AttemptPermit;

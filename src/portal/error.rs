@@ -17,7 +17,7 @@ impl PortalFailure {
 
     pub(super) fn in_language(self, portal: &PortalState, language: &str, path: &str) -> Response {
         let content = context! { failure => self.as_str(), up => up_from(path) };
-        portal.html.page(self.status(), language, content)
+        portal.html.rendered(self.status(), language, content)
     }
 }
 

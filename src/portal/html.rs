@@ -160,9 +160,9 @@ impl PortalHtml {
     }
 
     /// The answer with a page.
-    pub(super) fn page(&self, status: StatusCode, language: &str, content: Value) -> Response {
+    pub(super) fn rendered(&self, status: StatusCode, language: &str, content: Value) -> Response {
         match self.try_render(language, content) {
-            Ok(page) => (status, Html(page)).into_response(),
+            Ok(html) => (status, Html(html)).into_response(),
             Err(error) => {
                 let error = explained(&error).problem;
                 tracing::error!(name: ONCE_A_MINUTE, error, language, "a page of the portal was not rendered");

@@ -7,7 +7,7 @@ use super::notice::{PortalFailure, PortalNotice};
 use crate::channels::Sample;
 use crate::html::environment::shown;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Channel, ContactId, DeliveryState, MetricFormat, Threshold};
+use crate::types::{Alert, Channel, ContactId, DeliveryState, MetricFormat, Threshold};
 use crate::views::portal::{PortalAlertView, PortalContactState, PortalContactView, PortalDeliveryView};
 
 /// What pages are rendered from.
@@ -60,7 +60,7 @@ fn filled() -> (serde_json::Value, serde_json::Value) {
     let deliveries = DeliveryState::ALL.map(|state| PortalDeliveryView { address: "a@b.test".to_owned(), state });
     let thresholds = ["80", "used:9", "remaining:9"].map(|threshold| threshold.parse().expect("a threshold"));
     let alert = |(at_most, threshold): (usize, Threshold)| PortalAlertView {
-        alert: Sample::example().alert(threshold, read_at),
+        alert: Alert { status: Some(None.into()), ..Sample::example().alert(threshold, read_at) },
         format: MetricFormat { name: "API spend".parse().ok(), unit: "USD".parse().ok(), scale: 2 },
         deliveries: deliveries.iter().take(at_most * 3).cloned().collect(),
     };

@@ -72,7 +72,7 @@ pub(super) async fn respond(
         told => told.map(PortalNotice::as_str), is_fault => told.is_some_and(|told| told.status() != StatusCode::OK),
     };
     let status = told.map_or(StatusCode::OK, PortalNotice::status);
-    portal.html.page(status, language, content)
+    portal.html.rendered(status, language, content)
 }
 
 fn day_limit(metric: &PortalMetricView) -> Option<u64> {

@@ -18,7 +18,7 @@ const REVOCATION_TTL: Duration = Duration::from_secs(8 * 24 * 3600);
 
 const _: () = assert!(PORTAL_LIFETIME_MAX.as_secs() < REVOCATION_TTL.as_secs());
 
-static REVOKE: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("revoke.lua")));
+static REVOKE: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("portal_gate.lua")));
 
 /// What a verified token permits. Only [`open`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -212,7 +212,7 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     let form = admin.form(page, "portal", &[]).await;
     assert_eq!(form.actions, ["create", "revoke"]);
     for (fields, wrong) in [
-        ([("for", "25h"), ("locale", "")], "for: 1d 1h is not above 0 and at most 24h"),
+        ([("for", "25h"), ("locale", "")], "for: 25h is not above 0 and at most 24h"),
         ([("for", "soon"), ("locale", "")], "for: &quot;soon&quot; is not a duration"),
         ([("for", "2h"), ("locale", "!")], "locale: "),
     ] {

@@ -1,5 +1,5 @@
 #!lua
--- revoke: end the tokens of a subject that were made until now.
+-- portal_gate: end the tokens of a subject that were made until now.
 --
 -- KEYS[1] revocation of the subject: a time, ms
 --
