@@ -48,8 +48,10 @@ pub struct NewPortal {
 /// A link to the portal of one subject. Everybody who has it may use it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct PortalInvitation {
+    /// The address of the page.
     #[schemars(url)]
     pub url: String,
+    /// When the link ends.
     pub expires_at: Rfc3339,
 }
 

@@ -3,8 +3,9 @@
 
 use serde::Serialize;
 
-/// Size of a chart.
+/// Width of a chart, in units of its SVG, as all lengths here.
 pub const WIDTH: u64 = 900;
+/// Height of a chart.
 pub const HEIGHT: u64 = 120;
 /// Number of bars that a chart has room for at least: few bars would be as wide as the page.
 const SLOTS_MIN: u64 = 30;
@@ -12,8 +13,11 @@ const SLOTS_MIN: u64 = 30;
 /// A chart of bars that stand on its lower edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Chart {
+    /// [`WIDTH`].
     pub width: u64,
+    /// [`HEIGHT`].
     pub height: u64,
+    /// From left to right.
     pub bars: Vec<Bar>,
     /// The height of the limit's line from the upper edge; `None` without a limit.
     pub limit_y: Option<u64>,
@@ -22,11 +26,17 @@ pub struct Chart {
 /// A bar, with its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Bar {
+    /// What the number is of, such as a day.
     pub label: String,
+    /// The number.
     pub value: u64,
+    /// Distance from the left edge.
     pub x: u64,
+    /// Distance from the upper edge.
     pub y: u64,
+    /// Width, without the gap to the next bar.
     pub width: u64,
+    /// Height, in proportion to the number.
     pub height: u64,
 }
 
