@@ -61,6 +61,8 @@ impl WorkerCache {
             },
         };
         self.cache.subject_mut(at).extra.parent = parent;
+        // The subject may have been used before anybody looked for its level above.
+        self.used_by(at, self.cache.subject(at).used);
         Some(if let Parent::At(parent) = parent { Some(parent) } else { None })
     }
 
@@ -100,7 +102,7 @@ impl WorkerCache {
         let mut at = Parent::At(subject_index);
         while let Parent::At(index) = at {
             let subject = self.cache.subject_mut(index);
-            subject.used = number;
+            subject.used = subject.used.max(number);
             at = subject.extra.parent;
         }
     }

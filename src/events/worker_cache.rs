@@ -288,7 +288,7 @@ impl WorkerCache {
 mod tests {
     use super::*;
     use crate::subjects::Plans;
-    use crate::types::{Period, Subject};
+    use crate::types::{Period, Separator, Subject};
 
     fn held(subjects_max: usize) -> WorkerCache {
         WorkerCache::new(SettingsCache::new(subjects_max, &Plans::without_limits()), CountedEventIds::new(10))
@@ -308,6 +308,21 @@ mod tests {
         held.shrink(4);
         let is_held = [b"alice".as_slice(), b"bob", b"carol"].map(|name| held.cache.find(name).is_some());
         assert_eq!(is_held, [true, false, true], "{bob}");
+    }
+
+    /// If a level was let go before a subject below it, its place could belong to another subject, and events would count
+    /// there.
+    #[test]
+    fn a_level_is_not_let_go_before_a_subject_below_it() {
+        let separator: Separator = "/".parse().expect("a separator");
+        let mut held = held(2);
+        let [below, _, _] = ["acme/x/y", "bob", "carol"].map(|name| add(&mut held, name));
+        held.used_by(below, 5);
+        assert_eq!(held.levels(separator, below, true).map(|levels| levels.as_slice().len()), Some(3));
+        held.used_by(below, 4);
+        held.shrink(5);
+        let is_held = [b"acme".as_slice(), b"acme/x", b"acme/x/y", b"bob"].map(|name| held.cache.find(name).is_some());
+        assert_eq!(is_held, [true, true, true, false]);
     }
 
     /// A counter that is read again would lose what the batch has added to it.
