@@ -310,8 +310,8 @@ mod tests {
         assert_eq!(is_held, [true, false, true], "{bob}");
     }
 
-    /// If a level was let go before a subject below it, its place could belong to another subject, and events would count
-    /// there.
+    /// If a level was let go before a subject below it, its place could belong to another subject, and events would
+    /// count there.
     #[test]
     fn a_level_is_not_let_go_before_a_subject_below_it() {
         let separator: Separator = "/".parse().expect("a separator");
