@@ -59,7 +59,7 @@ impl PortalAccess {
         self.0.locale.as_ref()
     }
 
-    /// Where the pages lead back to.
+    /// The address that the pages link back to.
     pub fn return_url(&self) -> Option<&str> {
         self.0.return_url.as_deref()
     }

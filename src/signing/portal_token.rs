@@ -43,7 +43,7 @@ pub struct PortalClaims {
     /// The language of the pages; `None` for that of the subject or of the browser.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub locale: Option<Locale>,
-    /// Where the pages lead back to.
+    /// The address that the pages link back to.
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub return_url: Option<String>,
 }
