@@ -203,8 +203,8 @@ fn notices(known: &KnownGroup<'_>, judged: &EndsVerdict<'_>) -> Vec<ResolvedNoti
     };
     let notice = |scope, alerts: &[_]| {
         let notice = ResolvedNotice::new(scope, alerts, judged.last_end(alerts)?, quota)?;
-        let round = judged.ends.round_of(scope, &notice.alerts);
-        Some(notice.in_round(round))
+        let withdrawn = judged.ends.withdrawn(scope, &notice.alerts);
+        Some(notice.instead_of(&withdrawn))
     };
     let of_alerts = judged.first_ended.iter().filter_map(|alert| notice(ResolvedScope::Alert, &[*alert]));
     of_alerts.chain(notice(ResolvedScope::Quota, &judged.resolved)).collect()
