@@ -30,6 +30,8 @@ pub(super) struct EndsJudge<'a> {
     pub(super) partition: &'a Partition,
     pub(super) plans: &'a Plans,
     pub(super) contacts: &'a ContactResolver,
+    /// Thresholds at which there are alerts, beside those of plans and subjects.
+    pub(super) thresholds: &'a BTreeSet<Threshold>,
 }
 
 /// What became of some groups.
@@ -137,7 +139,8 @@ impl EndsJudge<'_> {
         // Most contacts ask for no ends: then nothing goes through the outbox.
         let mut are_needed = recipients.iter().map(|of| of.waits || !of.contacts.is_empty());
         notices.retain(|_| are_needed.next().unwrap_or_default());
-        let thresholds = known_thresholds(self.plans, profile.as_deref());
+        let mut thresholds = known_thresholds(self.plans, profile.as_deref());
+        thresholds.extend(self.thresholds);
         let told = (&thresholds, notices.as_slice());
         let reply = alert_ends::write(self.partition, erasures, group, judged, told, state.now).await?;
         if reply != EndsReply::Written {

@@ -35,6 +35,8 @@ pub(super) struct EndsAgenda {
     pub(super) searches: VecDeque<Search>,
     /// When the last search of everything began.
     searched: Option<Instant>,
+    /// Whether one has ended: only then the thresholds of all alerts are known.
+    has_searched: bool,
     /// Whether one is wanted now.
     is_search_wanted: bool,
     /// Metrics and periods in which nothing can change any more.
@@ -115,8 +117,12 @@ impl EndsAgenda {
         }
     }
 
-    /// Takes some of the subjects.
+    /// Takes some of the subjects; none until the first search has ended.
     pub(super) fn take_subjects(&mut self, max: usize) -> Vec<Subject> {
+        self.has_searched |= self.searched.is_some() && self.searches.is_empty();
+        if !self.has_searched {
+            return Vec::new();
+        }
         std::iter::from_fn(|| self.subjects.pop_first()).take(max).collect()
     }
 

@@ -160,6 +160,8 @@ impl EndsLoop {
         let alerts = raised_scan::read_buckets(&self.partition, &search.of, &buckets).await?;
         let mut groups = alert_ends::groups(&search.of, alerts);
         groups.retain(|group| !is_final(group, now));
+        let open = groups.iter().flat_map(|group| &group.records);
+        self.feed.add_thresholds(open.map(|record| record.alert.threshold));
         search.is_final &= groups.is_empty();
         self.settle(agenda, groups, erasures, now).await?;
         if !left.is_empty() {
@@ -177,6 +179,8 @@ impl EndsLoop {
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
         let named: Vec<&Subject> = subjects.iter().collect();
         let stored = StoredLevels::read_each(&partition.client, &partition.keys, &named).await?;
+        // Of a quota whose alerts are not all known, an end would be told too early.
+        let with_alerts = self.feed.thresholds();
         let mut looks: Vec<(&Subject, BTreeSet<Threshold>, Vec<Period>)> = Vec::new();
         for (subject, stored) in subjects.iter().zip(stored) {
             // An alert of a subject whose settings can't be read stays as it is until its period ends.
@@ -186,7 +190,8 @@ impl EndsLoop {
             let profile = level.profile;
             let current = |window| PeriodSpan::containing(window, profile.zone(), profile.billing(), now);
             let periods = Window::ALL.into_iter().filter_map(current).map(|span| span.period);
-            looks.push((subject, known_thresholds(plans, Some(&profile)), periods.collect()));
+            let known = known_thresholds(plans, Some(&profile)).union(&with_alerts).copied().collect();
+            looks.push((subject, known, periods.collect()));
         }
         let mut periods: Vec<Period> = looks.iter().flat_map(|(_, _, periods)| periods.clone()).collect();
         periods.sort_unstable();
@@ -221,7 +226,8 @@ impl EndsLoop {
         }
         // The counts after the records: one that has changed since makes the write fail.
         alert_ends::read_counts(&self.partition, &mut groups).await?;
-        let judge = EndsJudge { partition: &self.partition, plans: &self.plans, contacts: &self.contacts };
+        let thresholds = &self.feed.thresholds();
+        let judge = EndsJudge { partition: &self.partition, plans: &self.plans, contacts: &self.contacts, thresholds };
         let settled = judge.settle(&groups, erasures, now).await?;
         if settled.notices > 0 {
             self.new_notices.notify_one();

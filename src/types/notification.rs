@@ -51,6 +51,16 @@ text_enum! {
     }
 }
 
+impl NotificationKind {
+    /// Whether a mute holds it back. The end of alerts goes to contacts that got them: an incident must close.
+    pub const fn can_be_muted(self) -> bool {
+        match self {
+            Self::Alert | Self::GrantExpires | Self::Usage | Self::ContactDisabled | Self::Digest => true,
+            Self::Resolved | Self::Verification => false,
+        }
+    }
+}
+
 /// A request to ask one contact for its consent. Holds no secret: each attempt draws a code and a link, and Redis holds
 /// only their digests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
