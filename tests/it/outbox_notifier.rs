@@ -9,10 +9,10 @@ use crate::support::outbox::Outbox;
 use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Sample};
+use quotabell::channels::{BoxFuture, ChannelError, ChannelSettings, DnsConfig, Labels, Sample, TestKind};
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
-use quotabell::outbox::{AttemptRequest, DeliverySet, Notifier, RetryConfig, Settlement};
+use quotabell::outbox::{AttemptRequest, DeliverySet, NoticeJudge, Notifier, ResolvedVerdict, RetryConfig, Settlement};
 use quotabell::redis_client::Partitions;
 use quotabell::signing::PortalUrls;
 use quotabell::signing::portal_gate::open;
@@ -304,9 +304,10 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let sender = sender(&server.url());
     let contact = Contact { mute: Some(Mute::default()), ..webhook(&receiver.url("/")) };
+    let sample = (&Sample::example(), &Labels::default());
     for now in [RAISED, RAISED.plus(1)] {
         assert_eq!(
-            sender.channels.send_test(&contact, &Sample::example(), &Labels::default(), now).await.class,
+            sender.channels.send_test(&contact, TestKind::Alert, sample, now).await.class,
             OutcomeClass::Delivered
         );
     }
@@ -318,11 +319,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     assert!(first.body.starts_with(br#"{"type":"quota.test","timestamp":"2026-11-21T08:37:00.123Z""#));
 
     assert_eq!(
-        sender
-            .channels
-            .send_test(&Contact::email("bob@example.com"), &Sample::example(), &Labels::default(), RAISED)
-            .await
-            .class,
+        sender.channels.send_test(&Contact::email("bob@example.com"), TestKind::Alert, sample, RAISED).await.class,
         OutcomeClass::Delivered
     );
     let mail = ParsedMail::parse(&server.next().await.text());
