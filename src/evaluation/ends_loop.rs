@@ -138,8 +138,10 @@ impl EndsLoop {
         let (first, last) = (today.before(KEPT_DAYS_MAX).unwrap_or(today), today.next().unwrap_or(today));
         let kept = metrics_of(client, keys, &Period::touching(first, last)).await?;
         agenda.settled.retain(|settled| kept.contains(settled));
-        let open = kept.into_iter().filter(|of| !agenda.settled.contains(of));
-        agenda.searches = open.map(Search::new).collect();
+        let mut open: Vec<MetricPeriod> = kept.into_iter().filter(|of| !agenda.settled.contains(of)).collect();
+        // Those that go on first: changed subjects wait for them.
+        open.sort_by_key(|of| of.period.ends_everywhere() <= now);
+        agenda.searches = open.into_iter().map(Search::new).collect();
         Ok(())
     }
 
