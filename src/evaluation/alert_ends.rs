@@ -30,8 +30,8 @@ pub(super) struct EndsJudge<'a> {
     pub(super) partition: &'a Partition,
     pub(super) plans: &'a Plans,
     pub(super) contacts: &'a ContactResolver,
-    /// Thresholds at which there are alerts, beside those of plans and subjects.
-    pub(super) thresholds: &'a BTreeSet<Threshold>,
+    /// Whether the groups have all their alerts, also those at thresholds that were taken out of plans and subjects.
+    pub(super) are_whole: bool,
 }
 
 /// What became of some groups.
@@ -43,6 +43,8 @@ pub(super) struct SettledEnds {
     pub(super) watched: Vec<Subject>,
     /// Number of raised notices.
     pub(super) notices: usize,
+    /// Quotas whose end is told only once all their alerts were read: nothing of them is stored.
+    pub(super) partly_known: Vec<(Subject, MetricPeriod)>,
 }
 
 /// A group with the settings of its subject.
@@ -80,7 +82,9 @@ impl EndsJudge<'_> {
             if goes_on && newest.any(|alert| judged.ends.end_of(alert).is_some()) {
                 settled.watched.push(known.group.subject.clone());
             }
-            if judged.has_changes() {
+            if !self.are_whole && !judged.resolved.is_empty() {
+                settled.partly_known.push((known.group.subject.clone(), known.group.of.clone()));
+            } else if judged.has_changes() {
                 changed.push((known, judged));
             }
         }
@@ -139,8 +143,7 @@ impl EndsJudge<'_> {
         // Most contacts ask for no ends: then nothing goes through the outbox.
         let mut are_needed = recipients.iter().map(|of| of.waits || !of.contacts.is_empty());
         notices.retain(|_| are_needed.next().unwrap_or_default());
-        let mut thresholds = known_thresholds(self.plans, profile.as_deref());
-        thresholds.extend(self.thresholds);
+        let thresholds = known_thresholds(self.plans, profile.as_deref());
         let told = (&thresholds, notices.as_slice());
         let reply = alert_ends::write(self.partition, erasures, group, judged, told, state.now).await?;
         if reply != EndsReply::Written {

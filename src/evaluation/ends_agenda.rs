@@ -35,8 +35,6 @@ pub(super) struct EndsAgenda {
     pub(super) searches: VecDeque<Search>,
     /// When the last search of everything began.
     searched: Option<Instant>,
-    /// Whether the periods that go on were searched: only then the thresholds of all their alerts are known.
-    has_searched: bool,
     /// Whether one is wanted now.
     is_search_wanted: bool,
     /// Metrics and periods in which nothing can change any more.
@@ -105,8 +103,6 @@ impl EndsAgenda {
             self.period_ends.pop_first();
             self.searches.push_front(Search::new(of));
         }
-        let goes_on = |search: &Search| search.of.period.ends_everywhere() > now;
-        self.has_searched |= self.searched.is_some() && !self.searches.iter().any(goes_on);
         if self.watched_at.is_some_and(|at| at.elapsed() < WATCH_EVERY) {
             return;
         }
@@ -119,40 +115,13 @@ impl EndsAgenda {
         }
     }
 
-    /// Takes some of the subjects; none until the periods that go on were searched once.
+    /// Takes some of the subjects.
     pub(super) fn take_subjects(&mut self, max: usize) -> Vec<Subject> {
-        if !self.has_searched {
-            return Vec::new();
-        }
         std::iter::from_fn(|| self.subjects.pop_first()).take(max).collect()
     }
 
     /// Whether something is left to do now.
     pub(super) fn is_busy(&self) -> bool {
         !self.subjects.is_empty() || !self.searches.is_empty()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::types::{Day, Metric};
-
-    /// An end would be told while an alert is open that only the search finds.
-    #[test]
-    fn subjects_wait_until_the_periods_that_go_on_were_searched() {
-        let now = UnixMs(1_795_250_220_123);
-        let today = Day::in_utc(now).expect("a day");
-        let of = |day: Day| Search::new(MetricPeriod { metric: Metric::default(), period: day.into() });
-        let mut agenda = EndsAgenda::default();
-        agenda.add(["alice".parse().expect("legal")]);
-        agenda.advance(now);
-        assert!(agenda.take_subjects(1).is_empty() && agenda.begins_search());
-        agenda.searches = [of(today), of(today.before(9).expect("a day"))].into();
-        agenda.advance(now);
-        assert!(agenda.take_subjects(1).is_empty());
-        agenda.searches.pop_front();
-        agenda.advance(now);
-        assert_eq!(agenda.take_subjects(1).len(), 1);
     }
 }

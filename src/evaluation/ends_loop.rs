@@ -138,10 +138,8 @@ impl EndsLoop {
         let (first, last) = (today.before(KEPT_DAYS_MAX).unwrap_or(today), today.next().unwrap_or(today));
         let kept = metrics_of(client, keys, &Period::touching(first, last)).await?;
         agenda.settled.retain(|settled| kept.contains(settled));
-        let mut open: Vec<MetricPeriod> = kept.into_iter().filter(|of| !agenda.settled.contains(of)).collect();
-        // Those that go on first: changed subjects wait for them.
-        open.sort_by_key(|of| of.period.ends_everywhere() <= now);
-        agenda.searches = open.into_iter().map(Search::new).collect();
+        let open = kept.into_iter().filter(|of| !agenda.settled.contains(of));
+        agenda.searches = open.map(Search::new).collect();
         Ok(())
     }
 
@@ -162,10 +160,8 @@ impl EndsLoop {
         let alerts = raised_scan::read_buckets(&self.partition, &search.of, &buckets).await?;
         let mut groups = alert_ends::groups(&search.of, alerts);
         groups.retain(|group| !is_final(group, now));
-        let open = groups.iter().flat_map(|group| &group.records);
-        self.feed.add_thresholds(open.map(|record| record.alert.threshold));
         search.is_final &= groups.is_empty();
-        self.settle(agenda, groups, erasures, now).await?;
+        self.settle(agenda, groups, true, erasures, now).await?;
         if !left.is_empty() {
             search.buckets = Some(left);
             agenda.searches.push_front(search);
@@ -181,8 +177,6 @@ impl EndsLoop {
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
         let named: Vec<&Subject> = subjects.iter().collect();
         let stored = StoredLevels::read_each(&partition.client, &partition.keys, &named).await?;
-        // Of a quota whose alerts are not all known, an end would be told too early.
-        let with_alerts = self.feed.thresholds();
         let mut looks: Vec<(&Subject, BTreeSet<Threshold>, Vec<Period>)> = Vec::new();
         for (subject, stored) in subjects.iter().zip(stored) {
             // An alert of a subject whose settings can't be read stays as it is until its period ends.
@@ -192,8 +186,7 @@ impl EndsLoop {
             let profile = level.profile;
             let current = |window| PeriodSpan::containing(window, profile.zone(), profile.billing(), now);
             let periods = Window::ALL.into_iter().filter_map(current).map(|span| span.period);
-            let known = known_thresholds(plans, Some(&profile)).union(&with_alerts).copied().collect();
-            looks.push((subject, known, periods.collect()));
+            looks.push((subject, known_thresholds(plans, Some(&profile)), periods.collect()));
         }
         let mut periods: Vec<Period> = looks.iter().flat_map(|(_, _, periods)| periods.clone()).collect();
         periods.sort_unstable();
@@ -212,29 +205,35 @@ impl EndsLoop {
             fields += asked.len() * (thresholds.len() + 1);
             groups.extend(alert_ends::read_each(partition, subject, &thresholds, &asked).await?);
         }
-        self.settle(agenda, groups, erasures, now).await?;
+        // They are few, so all alerts of each are read.
+        let mut whole = Vec::new();
+        for (subject, of) in self.settle(agenda, groups, false, erasures, now).await? {
+            whole.extend(alert_ends::read_whole(partition, &subject, &of).await?);
+        }
+        self.settle(agenda, whole, true, erasures, now).await?;
         Ok(fields)
     }
 
+    /// Returns the quotas of which more must be read.
     async fn settle(
         &self,
         agenda: &mut EndsAgenda,
         mut groups: Vec<AlertGroup>,
+        are_whole: bool,
         erasures: u64,
         now: UnixMs,
-    ) -> RedisResult<()> {
+    ) -> RedisResult<Vec<(Subject, MetricPeriod)>> {
         if groups.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         // The counts after the records: one that has changed since makes the write fail.
         alert_ends::read_counts(&self.partition, &mut groups).await?;
-        let thresholds = &self.feed.thresholds();
-        let judge = EndsJudge { partition: &self.partition, plans: &self.plans, contacts: &self.contacts, thresholds };
+        let judge = EndsJudge { partition: &self.partition, plans: &self.plans, contacts: &self.contacts, are_whole };
         let settled = judge.settle(&groups, erasures, now).await?;
         if settled.notices > 0 {
             self.new_notices.notify_one();
         }
         agenda.learn(settled.period_ends, settled.watched);
-        Ok(())
+        Ok(settled.partly_known)
     }
 }

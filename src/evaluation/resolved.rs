@@ -14,7 +14,8 @@ use crate::outbox::{ENDED_DELIVERY_TTL, ResolvedVerdict, alert_log};
 use crate::redis_client::Partition;
 use crate::subjects::StoredLevels;
 use crate::types::{
-    Alert, AlertEnd, AlertEnds, AlertId, ContactId, DeliveryId, DeliveryState, ResolvedNotice, ResolvedScope, UnixMs,
+    Alert, AlertEnd, AlertEnds, AlertId, ContactId, DeliveryId, DeliveryState, EndReason, ResolvedNotice,
+    ResolvedScope, UnixMs,
 };
 
 /// How long an alert that has no delivery yet may be on its way: an entry of the outbox that nobody can read stays
@@ -37,7 +38,12 @@ impl StoredNoticeJudge {
         let profile = level.map(|level| level.profile);
         let mut thresholds = known_thresholds(&self.plans, profile.as_deref());
         thresholds.extend(&notice.thresholds);
-        let mut group = alert_ends::read_each(partition, subject, &thresholds, &[of]).await?;
+        let mut group: Vec<AlertGroup> = match notice.reason {
+            // The period is over, for all alerts.
+            EndReason::Reset => alert_ends::read_each(partition, subject, &thresholds, &[of]).await?,
+            // An alert at a threshold that was taken out meanwhile may be open.
+            _ => alert_ends::read_whole(partition, subject, &of).await?.into_iter().collect(),
+        };
         alert_ends::read_counts(partition, &mut group).await?;
         let group = group.pop();
         let ends = group.as_ref().map_or_else(|| AlertEnds::none(subject.clone()), AlertGroup::ends);

@@ -181,8 +181,10 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
         said.push(format!("It waits for a contact: it goes out once the subject has one{end}."));
     }
     let status = facts.detail.contact.as_ref().map(|contact| contact.status);
-    let can_be_muted = delivery.r#type.can_be_muted();
-    let muted = facts.detail.quota().filter(|_| can_be_muted).and_then(|quota| facts.mutes.mute_of(quota.metric()));
+    let quota = facts.detail.quota();
+    let can_be_muted =
+        delivery.r#type != NotificationKind::Verification && quota.is_none_or(QuotaNotification::can_be_muted);
+    let muted = quota.filter(|_| can_be_muted).and_then(|quota| facts.mutes.mute_of(quota.metric()));
     if let Some(lost) = status.and_then(|status| lost_contact(status, delivery.r#type)) {
         said.push(lost.to_owned());
     } else if let Some(muted) = muted {
