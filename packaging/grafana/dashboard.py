@@ -108,6 +108,8 @@ ROWS = {
               (increase("quotabell_alerts_raised_total", "threshold, window"), "{{threshold}} of the {{window}}")),
         graph("Alerts ended", "By reason.", "short",
               (increase("quotabell_alerts_ended_total", "reason"), "{{reason}}")),
+        graph("Notices raised", "Forecasts, spikes, silences, expiring grants and ends of alerts.", "short",
+              (increase("quotabell_notices_raised_total", "type"), "{{type}}")),
         graph("Deliveries made", "By channel. none: no contact is known.", "short",
               (increase("quotabell_deliveries_made_total", "channel"), "{{channel}}")),
         graph("Contacts", "Contacts that were disabled, and configured ones that should be changed.", "short",

@@ -17,6 +17,7 @@ use super::problem::{Problem, within};
 use super::state::ApiState;
 use super::status_doc::NDJSON;
 use crate::redis_client::Partition;
+use crate::subjects::Plans;
 use crate::types::{Subject, UnixMs};
 use crate::views::alert_log::{LogFilter, of_partition};
 
@@ -52,19 +53,19 @@ pub(super) async fn read(
     let mut partitions: Vec<Partition> = of_subject.cloned().collect();
     let rest = partitions.split_off(1);
     // Before the status: while Redis is away, the answer is a problem and no cut body.
-    let first = within(READ_TIMEOUT, lines(&partitions[0], &filter)).await?;
+    let first = within(READ_TIMEOUT, lines(&partitions[0], &filter, &api.observer.plans)).await?;
     let rest = stream::iter(rest).then(move |partition| {
-        let filter = Arc::clone(&filter);
-        async move { lines(&partition, &filter).await }
+        let (filter, plans) = (Arc::clone(&filter), api.observer.plans.clone());
+        async move { lines(&partition, &filter, &plans).await }
     });
     let body = Body::from_stream(stream::iter([Ok(first)]).chain(rest));
     Ok(([(CONTENT_TYPE, NDJSON), (CACHE_CONTROL, "no-store")], body).into_response())
 }
 
 /// The alerts of a partition, one JSON object a line.
-async fn lines(partition: &Partition, filter: &LogFilter) -> RedisResult<Vec<u8>> {
+async fn lines(partition: &Partition, filter: &LogFilter, plans: &Plans) -> RedisResult<Vec<u8>> {
     let mut lines = Vec::new();
-    for alert in of_partition(partition, filter).await? {
+    for alert in of_partition(partition, filter, plans).await? {
         serde_json::to_writer(&mut lines, &alert).expect("a view is strings, numbers and lists");
         lines.push(b'\n');
     }

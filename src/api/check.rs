@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::ledger::decision::CheckResponse;
 use crate::ledger::{CheckDecision, CheckRequest};
-use crate::types::{EventId, Metric, Subject, Units, Window};
+use crate::types::{EventId, Metric, MetricFormat, Subject, Units, Window};
 
 use super::body::{self, Json};
 use super::check_service::CheckOutcome;
@@ -176,17 +176,19 @@ pub(super) async fn decide(api: &ApiState, caller: &OfCaller, question: Question
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let request = CheckRequest { subject, metric, units, record };
+    let format = &api.observer.plans.format_of(&request.metric);
     match api.checks.decide(&request).await {
         CheckOutcome::Decided(decision) if decision.is_allowed() => {
-            let response = CheckResponse::new(&request, &decision);
+            let response = CheckResponse::new(&request, &decision, format);
             Ok(Allowed(headers(&decision), response))
         }
-        CheckOutcome::Decided(decision) => Err(quota_exceeded(&request, &decision)),
+        CheckOutcome::Decided(decision) => Err(quota_exceeded(&request, &decision, format)),
         CheckOutcome::FailOpen(recorded) => {
-            let response = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::not_judged() });
+            let decision = CheckDecision { recorded, ..CheckDecision::not_judged() };
+            let response = CheckResponse::new(&request, &decision, format);
             Ok(Allowed(HeaderMap::new(), response))
         }
-        CheckOutcome::FailClosed => Err(fail_closed(&request)),
+        CheckOutcome::FailClosed => Err(fail_closed(&request, format)),
     }
 }
 
@@ -199,11 +201,11 @@ fn headers(decision: &CheckDecision) -> HeaderMap {
     headers
 }
 
-fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
+fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision, format: &MetricFormat) -> Problem {
     let violated: Vec<String> = rate_limit_headers::violated(decision).collect();
-    let detail = format!("{} ({})", decision.refusal(request), violated.join(", "));
+    let detail = format!("{} ({})", decision.refusal(request, format), violated.join(", "));
     let mut problem = Problem::quota_exceeded(detail)
-        .members(&QuotaExceeded { violated_policies: violated, check: CheckResponse::new(request, decision) })
+        .members(&QuotaExceeded { violated_policies: violated, check: CheckResponse::new(request, decision, format) })
         .header(RETRY_AFTER, decision.retry_after_s().into());
     for (name, value) in headers(decision) {
         problem = problem.header(name.expect("each name once"), value);
@@ -211,8 +213,9 @@ fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
     problem
 }
 
-fn fail_closed(request: &CheckRequest) -> Problem {
-    let response = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::not_judged()) };
+fn fail_closed(request: &CheckRequest, format: &MetricFormat) -> Problem {
+    let response =
+        CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::not_judged(), format) };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nobody can judge now, and check.on_error is \"deny\"")
         .members(&response)
         .header(RETRY_AFTER, HeaderValue::from_static("1"))

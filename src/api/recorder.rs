@@ -7,7 +7,10 @@ use crate::events::report::COMMIT_LABELS;
 use crate::outbox::Operation;
 use crate::redis_client::ERROR_CLASSES;
 use crate::types::meters::MeterKind;
-use crate::types::{Channel, DeliveryState, DisableReason, EndReason, OutcomeClass, RefusalReason, meters};
+use crate::types::{
+    Channel, DeliveryState, DisableReason, EndReason, GrantNotice, OutcomeClass, RefusalReason, ResolvedNotice,
+    UsageNoticeKind, meters,
+};
 use crate::verification::VerificationEvent;
 
 use super::check_service::CheckOutcome;
@@ -66,8 +69,11 @@ fn begin_labelled() {
     let channels = Channel::SENDING.map(Channel::as_str);
     let all_channels = Channel::ALL.map(Channel::as_str);
     let reasons = DisableReason::ALL.map(DisableReason::as_str);
-    let labelled: [(&str, &str, &[&'static str]); 12] = [
+    let [forecast, spike, silence] = UsageNoticeKind::ALL.map(UsageNoticeKind::webhook_type);
+    let notices = [forecast, spike, silence, GrantNotice::WEBHOOK_TYPE, ResolvedNotice::WEBHOOK_TYPE];
+    let labelled: [(&str, &str, &[&'static str]); 13] = [
         (meters::ALERTS_ENDED, "reason", &EndReason::ALL.map(EndReason::as_str)),
+        (meters::NOTICES_RAISED, "type", &notices),
         (meters::COMMITS, "answer", &COMMIT_LABELS),
         (meters::DELIVERIES_MADE, "channel", &all_channels),
         (meters::DELIVERIES_THROTTLED, "channel", &channels),

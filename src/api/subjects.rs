@@ -262,6 +262,7 @@ pub(super) async fn alerts(
         alerts::of_periods(partition, &alerts::kept_periods(now), &filter, now).await
     };
     let kept = within(CALL_TIMEOUT, read).await?;
-    let (alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);
+    let (mut alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);
+    api.observer.plans.add_units(&mut alerts);
     Ok(JsonAnswer(AlertList { alerts, next: next.map(|next| Cursor(next).to_string()) }))
 }

@@ -8,7 +8,7 @@ use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
     Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Locale, Outcome, OutcomeClass,
-    ResolvedNotice, Secret, Subject, TraceParent, UnixMs, UsageNotice,
+    ResolvedNotice, Secret, Subject, TraceParent, UnixMs, UsageNotice, UsageNoticeKind,
 };
 
 /// A boxed future, so that channels of different types have the same signature.
@@ -126,6 +126,8 @@ pub struct PreviewRequest<'a> {
     pub labels: &'a Labels,
     /// The format of the contact, if its channel has formats.
     pub format: &'a MessageFormat,
+    /// What the notice of usage says.
+    pub kind: UsageNoticeKind,
     /// The language of the contact, if its channel has several; `None` for the default one.
     pub locale: Option<&'a Locale>,
 }

@@ -2,8 +2,8 @@
 
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::{
-    Alert, AlertId, AlertKey, BillingStart, DeploymentId, DisplayName, Metric, PeriodSpan, StreamId, Subject,
-    Threshold, Units, UnixMs, Window, WindowLimit,
+    Alert, AlertId, AlertKey, BillingStart, DeploymentId, DisplayName, Metric, MetricUnit, PeriodSpan, StreamId,
+    Subject, Threshold, Units, UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
 
@@ -103,6 +103,7 @@ impl Sample {
             largest: Vec::new(),
             traceparent: None,
             status: None,
+            unit: MetricUnit::default(),
         }
     }
 }

@@ -9,9 +9,11 @@ use super::templating::local;
 use crate::types::alert::used_percent;
 use crate::types::text::printable;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, DeploymentId, Percent, UsageNotice, UsageNoticeKind, Window};
+use crate::types::{Alert, DeploymentId, Percent, UnixMs, UsageNotice, UsageNoticeKind, Window};
 
 const HOUR_MS: i64 = 3_600_000;
+/// Times of forecasts are rounded to this, ms.
+const ROUNDED_TO_MS: i64 = 600_000;
 
 /// The variables of a template. They are documented in `templates/usage_notice.txt`.
 pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPurpose) -> Value {
@@ -44,11 +46,12 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
     }
 }
 
-/// The sample for `preview`: a forecast for the subject and limit of this alert.
+/// A sample: a forecast for the subject and limit of this alert.
 pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
     let Alert { subject, metric, limit, used, plan, timezone, window, period, raised_at_ms: now, .. } = alert.clone();
     let (kind, limit) = (UsageNoticeKind::Forecast, Some(limit));
-    let at = |hours: i64| Some(Rfc3339(now.plus(hours * HOUR_MS)));
+    let rounded = |at: i64| (at + ROUNDED_TO_MS / 2).div_euclid(ROUNDED_TO_MS) * ROUNDED_TO_MS;
+    let at = |hours: i64| Some(Rfc3339(UnixMs(rounded(now.0 + hours * HOUR_MS))));
     UsageNotice {
         id: UsageNotice::id_of(&DeploymentId::from_stored("sample"), kind, (&subject, &metric, period), limit),
         kind,
@@ -73,15 +76,16 @@ pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
     }
 }
 
-/// A sample of another kind.
+/// The sample for `preview`, of this kind.
 pub(super) fn of_kind(kind: UsageNoticeKind, forecast: UsageNotice) -> UsageNotice {
+    let silent_since = (forecast.raised_at.0.0 - 72 * HOUR_MS).div_euclid(HOUR_MS) * HOUR_MS;
     let unusual = UsageNotice { kind, probability_percent: None, ..forecast.clone() };
     match kind {
         UsageNoticeKind::Forecast => forecast,
-        UsageNoticeKind::Spike => unusual,
+        UsageNoticeKind::Spike => UsageNotice { usual_by_now: forecast.used / 3, times_usual_tenths: 30, ..unusual },
         UsageNoticeKind::Silence => UsageNotice {
             used: 0,
-            silent_since: Some(Rfc3339(forecast.raised_at.0.plus(-72 * HOUR_MS))),
+            silent_since: Some(Rfc3339(UnixMs(silent_since))),
             usual_per_day: Some(4_800),
             ..unusual
         },

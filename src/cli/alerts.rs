@@ -82,6 +82,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
         listed.drain(..surplus);
     }
     let plans = config.plans()?;
+    plans.add_units(&mut listed);
     let row = |alert: &Alert| row(alert, &plans.format_of(&alert.metric));
     let table = Table::new(&HEADING).may_shrink(&["SUBJECT", "METRIC"]);
     print_list(&args.format, &listed, table, nothing, row)

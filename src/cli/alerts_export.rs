@@ -32,7 +32,9 @@ pub struct AlertsExportArgs {
 }
 
 pub async fn run(args: AlertsExportArgs, context: &CliContext) -> anyhow::Result<()> {
-    let redis = connect::redis(&context.config()?).await?;
+    let config = context.config()?;
+    let plans = config.plans()?;
+    let redis = connect::redis(&config).await?;
     let now = redis.server_time().await?;
     let since = args.since.before(now);
     // An alert of this moment is exported too.
@@ -43,7 +45,7 @@ pub async fn run(args: AlertsExportArgs, context: &CliContext) -> anyhow::Result
     let filter = LogFilter { since, until, subject: args.subject };
     let mut output = Output::stdout();
     for partition in redis.partitions.of_subject_or_all(filter.subject.as_ref()) {
-        let logged = of_partition(partition, &filter).await;
+        let logged = of_partition(partition, &filter, &plans).await;
         for alert in redis.explained(format_args!("read the log of alerts of {}", partition.keys.stream()), logged)? {
             output.json(&alert)?;
         }

@@ -5,12 +5,12 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
-use crate::ledger::decision::{CheckResponse, LimitResponse, RateResponse};
+use crate::ledger::decision::{CheckResponse, LevelRateResponse, LimitResponse, RateResponse};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use crate::redis_client::ServerClock;
 use crate::terminal::hint::{self, failed};
 use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, say};
-use crate::types::{EventId, Metric, Subject, Units};
+use crate::types::{EventId, Metric, MetricFormat, Subject, Units};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Judges each limit of the subject and the rate of its plan, like POST /v1/check. An admitted \
@@ -72,23 +72,28 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
         }
         judged => judged?,
     };
-    let response = CheckResponse::new(&request, &decision);
-    output::print(&format, &response, |output| print(&response, output))?;
-    if response.allowed { Ok(()) } else { Err(refused(&request, &decision)) }
+    let shown = plans.format_of(&request.metric);
+    let response = CheckResponse::new(&request, &decision, &shown);
+    output::print(&format, &response, |output| print(&response, (&request.metric, &shown), output))?;
+    if response.allowed { Ok(()) } else { Err(refused(&request, &decision, &shown)) }
 }
 
-fn refused(request: &CheckRequest, decision: &CheckDecision) -> anyhow::Error {
+fn refused(request: &CheckRequest, decision: &CheckDecision, format: &MetricFormat) -> anyhow::Error {
     let hint = match decision.never_fits() {
         true => "ask for less, or raise the limit (subject set --limit) or the plan's rate".to_owned(),
         false => format!("it may help to ask again in {} s", decision.retry_after_s()),
     };
-    failed(decision.refusal(request), hint)
+    failed(decision.refusal(request, format), hint)
 }
 
-fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
+fn print(
+    response: &CheckResponse,
+    (metric, format): (&Metric, &MetricFormat),
+    output: &mut Output,
+) -> anyhow::Result<()> {
     let mut pairs = vec![
         ("subject", response.subject.clone()),
-        ("metric", response.metric.clone()),
+        ("metric", format.labelled(metric)),
         ("allowed", yes_or_no(response.allowed).to_owned()),
     ];
     if let (Some(recorded), Some(id)) = (response.recorded, &response.event_id) {
@@ -96,9 +101,10 @@ fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
         pairs.push(("event id", id.to_string()));
     }
     output.pairs(&pairs)?;
-    let rate = response.rate.iter().map(|rate| rate_row("rate".to_owned(), rate));
-    let above = response.rates_above.iter().map(|above| rate_row(format!("rate of {}", above.subject), &above.rate));
-    let limits = response.limits.iter().map(|limit| limit_row(limit, &response.subject));
+    let rate = response.rate.iter().map(|rate| rate_row("rate".to_owned(), rate, format));
+    let above = |above: &LevelRateResponse| rate_row(format!("rate of {}", above.subject), &above.rate, format);
+    let above = response.rates_above.iter().map(above);
+    let limits = response.limits.iter().map(|limit| limit_row(limit, &response.subject, format));
     let rows: Vec<Vec<String>> = rate.chain(above).chain(limits).collect();
     if rows.is_empty() {
         say(format_args!("{} has neither a limit nor a rate of {}", response.subject, response.metric));
@@ -108,17 +114,22 @@ fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
     output.rows(&mut Table::new(&["", "PERIOD", "USED", "LIMIT", "REMAINING", "RESET"]), &rows)
 }
 
-fn rate_row(name: String, rate: &RateResponse) -> Vec<String> {
+fn rate_row(name: String, rate: &RateResponse, format: &MetricFormat) -> Vec<String> {
     let RateResponse { limit, remaining, reset_s } = rate;
     let unknown = || "-".to_owned();
-    vec![name, unknown(), unknown(), limit.to_string(), remaining.to_string(), format!("{reset_s} s")]
+    let [limit, remaining] = [limit.get(), *remaining].map(|units| format.amount(units));
+    vec![name, unknown(), unknown(), limit, remaining, format!("{reset_s} s")]
 }
 
-fn limit_row(limit: &LimitResponse, asked: &str) -> Vec<String> {
+fn limit_row(limit: &LimitResponse, asked: &str, format: &MetricFormat) -> Vec<String> {
     let LimitResponse { subject, window, period, limit, used, remaining, reset_s } = limit;
     let name = if subject.as_str() == asked { window.to_string() } else { format!("{window} of {subject}") };
-    let cells = [name, period.to_string(), used.to_string(), limit.to_string(), remaining.to_string()];
-    cells.into_iter().chain([or_dash(reset_s.map(|reset_s| format!("{reset_s} s")))]).collect()
+    let amounts = [*used, limit.get(), *remaining].map(|units| format.amount(units));
+    [name, period.to_string()]
+        .into_iter()
+        .chain(amounts)
+        .chain([or_dash(reset_s.map(|reset_s| format!("{reset_s} s")))])
+        .collect()
 }
 
 const fn yes_or_no(truth: bool) -> &'static str {

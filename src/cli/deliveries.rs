@@ -175,8 +175,8 @@ async fn run_show(args: DeliveriesShowArgs, context: &CliContext) -> anyhow::Res
         ));
     };
     let now = redis.server_time().await?;
-    let partitions = redis.partitions.count();
-    output::print(&args.format, &detail, |output| rows::print_detail(&detail, partitions, now, output))
+    let (partitions, plans) = (redis.partitions.count(), config.plans()?);
+    output::print(&args.format, &detail, |output| rows::print_detail(&detail, partitions, (now, &plans), output))
 }
 
 async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {

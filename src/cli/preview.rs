@@ -10,7 +10,8 @@ use crate::contacts::MessageFormat;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
 use crate::types::{
-    Alert, BillingDay, BillingMonth, BillingStart, DisplayName, Locale, Metric, Subject, Threshold, WindowLimit,
+    Alert, BillingDay, BillingMonth, BillingStart, DisplayName, Locale, Metric, Subject, Threshold, UsageNoticeKind,
+    WindowLimit,
 };
 
 #[derive(Debug, Args)]
@@ -26,7 +27,8 @@ Examples:
   quotabell preview --format template:ops --threshold 100
   quotabell preview text --limit 600/hour
   quotabell preview subject --limit 100000/month --billing-day 15
-  quotabell preview verify-text"
+  quotabell preview verify-text
+  quotabell preview usage-notice-text --kind quota.spike"
 )]
 pub struct PreviewArgs {
     /// Which text, of those that the channels have. The help names them all.
@@ -35,6 +37,9 @@ pub struct PreviewArgs {
     /// The webhook's body in this format: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
     #[arg(long)]
     pub format: Option<MessageFormat>,
+    /// What the texts named usage-notice say: quota.forecast, quota.spike or quota.silence [default: quota.forecast]
+    #[arg(long, value_name = "TYPE", value_parser = usage_kind)]
+    pub kind: Option<UsageNoticeKind>,
     /// The language of the reader, such as vi or pt-BR [default: email.locale]
     #[arg(long, value_name = "TAG")]
     pub locale: Option<Locale>,
@@ -73,6 +78,12 @@ fn lower_first(sentence: &str) -> String {
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
+fn usage_kind(text: &str) -> Result<UsageNoticeKind, String> {
+    let found = UsageNoticeKind::ALL.into_iter().find(|kind| kind.webhook_type() == text);
+    let allowed = || UsageNoticeKind::ALL.map(UsageNoticeKind::webhook_type).join(", ");
+    found.ok_or_else(|| format!("allowed are {}", allowed()))
+}
+
 /// The texts that can be rendered: all texts of all channels.
 fn parts() -> PossibleValuesParser {
     let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
@@ -83,11 +94,11 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
     let config = context.config()?;
     let format = args.format.clone().unwrap_or_default();
     let meant = part_of(&args)?;
-    let locale = args.locale.clone();
+    let (locale, kind) = (args.locale.clone(), args.kind.unwrap_or(UsageNoticeKind::Forecast));
     let name = args.name.clone();
     let alert = Alert { plan: config.default_plan.clone(), ..sample(args)? };
     let labels = &Labels::new(&config.plans()?, &alert, name);
-    let request = PreviewRequest { alert: &alert, labels, format: &format, locale: locale.as_ref() };
+    let request = PreviewRequest { alert: &alert, labels, format: &format, kind, locale: locale.as_ref() };
     let previews = config.preview(request)?;
     let text = previews.into_iter().find(|preview| preview.part.name == meant).expect("every part is rendered").text;
     let mut output = Output::stdout();
@@ -101,6 +112,9 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
     let bodies = with_formats.map_or(&[][..], |definition| definition.preview_parts);
     let body = bodies.first().map(|part| part.name);
     let named = args.part.clone();
+    if args.kind.is_some() && !named.as_deref().unwrap_or_default().contains("usage-notice") {
+        return Err(hint::usage("--kind is of the texts named usage-notice", "leave --kind out, or name one of them"));
+    }
     match (named, &args.format, body) {
         (Some(part), Some(format), Some(body)) if bodies.iter().all(|known| known.name != part) => {
             let wrong = format!("{part} has no formats, only {body} has");
@@ -117,6 +131,7 @@ fn sample(args: PreviewArgs) -> anyhow::Result<Alert> {
     let PreviewArgs {
         part: _,
         format: _,
+        kind: _,
         locale: _,
         subject,
         name: _,

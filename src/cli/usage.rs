@@ -134,7 +134,7 @@ fn row(
     });
     let alerts: Vec<String> = window.alerts.iter().map(|alert| alert.threshold.label()).collect();
     vec![
-        metric.to_string(),
+        format.labelled(metric),
         window.window.to_string(),
         window.period.to_string(),
         or_dash(window.used.map(|used| format.amount(used))),

@@ -159,6 +159,7 @@ impl EndsJudge<'_> {
             tracing::info!(alert = %alert.id, subject = %alert.subject, "alert open again");
         }
         for ResolvedNotice { id, subject, reason, scope, .. } in &notices {
+            counter!(meters::NOTICES_RAISED, "type" => ResolvedNotice::WEBHOOK_TYPE).increment(1);
             tracing::info!(notice = %id, %subject, %reason, %scope, "end of alerts raised");
         }
         Ok(Some(notices.len()))

@@ -19,7 +19,7 @@ use crate::types::{
     ContactId, DaySpan, DeploymentId, Metric, PeriodSpan, ResolvedNotice, Subject, UnixMs, UsageNotice, UsageNoticeKind,
 };
 
-/// Below this number of units a usual day says too little for a notice.
+/// Below this number of units a usual day says too little for a notice of a forecast.
 const USUAL_DAY_MIN: f64 = 20.0;
 
 /// A subject that used something in the last hour.
@@ -58,9 +58,6 @@ impl ActiveSubject<'_> {
         let Some(today) = DaySpan::containing(settings.zone(), now) else { return Ok(Vec::new()) };
         let Ok(number) = i32::try_from(today.day.since_epoch()) else { return Ok(Vec::new()) };
         let usual = Usual { profile: self.profile, number, hour: hour_of(&today, now) };
-        if usual.day() < USUAL_DAY_MIN {
-            return Ok(Vec::new());
-        }
         let mut due = Vec::new();
         let notice = |kind, span: PeriodSpan, used: u64, limit: Option<u64>| UsageNotice {
             id: UsageNotice::id_of(instance, kind, (subject, metric, span.period), limit),
@@ -91,7 +88,7 @@ impl ActiveSubject<'_> {
             due.push(UsageNotice { id, ..notice(UsageNoticeKind::Spike, today.into(), self.used_today, limit) });
             tracing::debug!(%subject, times = f64::from(times), "usage is far above the usual");
         }
-        let Some(config) = settings.forecast() else { return Ok(due) };
+        let Some(config) = settings.forecast().filter(|_| usual.day() >= USUAL_DAY_MIN) else { return Ok(due) };
         let limits = settings.limits_of(metric).iter().map(|limit| limit.window);
         let windows: Vec<_> =
             limits.filter(|window| window.has_forecast() && config.windows.contains(window)).collect();

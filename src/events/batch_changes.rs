@@ -11,7 +11,7 @@ use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{LimitThreshold, NO_THRESHOLD, PeriodState, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, AlertId, AlertKey, RaisedRecord, Subject, TraceParent, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, MetricUnit, RaisedRecord, Subject, TraceParent, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
 use super::worker_cache::{MissingRecords, Parent, ReadRecords, WorkerCache};
@@ -378,6 +378,7 @@ impl BatchChanges {
                     largest: largest.clone(),
                     traceparent: self.crossings.get(&Crossing { index, units }).cloned().flatten(),
                     status: None,
+                    unit: MetricUnit::default(),
                 };
                 let record = RaisedRecord::after(records.remove(&threshold), alert);
                 records.insert(threshold, record.clone());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use metrics::counter;
 use redis::RedisResult;
 
 use crate::ledger::batch::MetricPeriod;
@@ -20,7 +21,7 @@ use crate::redis_client::{ErrorKind, Partition, error_kind};
 use crate::subjects::watch::SubjectChanges;
 use crate::subjects::{Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{DeploymentId, GrantNotice, LimitUnits, Subject, UnixMs};
+use crate::types::{DeploymentId, GrantNotice, LimitUnits, Subject, UnixMs, meters};
 
 use super::session::Session;
 use super::session_error::SessionError;
@@ -116,6 +117,7 @@ impl DueGrants<'_> {
         let change = GrantChange { before: &before, after: &after, checkpoint, notices: &notices };
         let reply = grant_store::write(partition, change).await?;
         if reply == GrantReply::Written {
+            counter!(meters::NOTICES_RAISED, "type" => GrantNotice::WEBHOOK_TYPE).increment(notices.len() as u64);
             for grant in after.all() {
                 if before.grants.find(&grant.id).is_some_and(|earlier| earlier.state != grant.state) {
                     let lost = grant.units.get() - grant.spent;

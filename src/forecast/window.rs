@@ -25,7 +25,7 @@ const ROUNDED_TO_MS: i64 = 600_000;
 text_enum! {
     /// Whether a limit will be reached in its period.
     pub enum ForecastState {
-        /// Too little is known, or used; or the window has no forecasts.
+        /// Too little is known, or used; or the window has no forecasts, or the limit is 0.
         Unknown = "unknown",
         /// Less likely than not.
         Unlikely = "unlikely",
@@ -88,6 +88,10 @@ impl WindowForecast {
 
     /// The forecast for a limit, as far as the subject's profile in this metric lets it be known.
     pub fn new(profile: Option<&UsageProfile>, of: LimitInPeriod<'_>) -> Self {
+        // Nothing is granted yet, so nothing is reached.
+        if of.limit == 0 {
+            return Self::without_times(ForecastState::Unknown, None);
+        }
         if of.used >= of.limit {
             return Self::without_times(ForecastState::Reached, Some(1.0));
         }
@@ -216,7 +220,7 @@ mod tests {
         assert_eq!(state(28, 1_300, 2_545), ForecastState::Possible);
         assert_eq!(state(28, 1_200, 4_800), ForecastState::Unlikely);
         assert_eq!(state(28, 3_000, 3_000), ForecastState::Reached);
-        assert_eq!(state(28, 0, 0), ForecastState::Reached, "a limit of 0");
+        assert_eq!(state(28, 0, 0), ForecastState::Unknown, "a limit of 0");
         assert_eq!(state(2, 2_400, 3_000), ForecastState::Unknown, "two days are known");
         assert_eq!(state(28, 2_400, 30_000), ForecastState::Unknown, "less than a tenth is used");
         let of = limit(Window::Day, "UTC", "2026-11-26T12:00:00Z", 2_400, 3_000);

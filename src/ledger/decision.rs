@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::types::subject::LEVELS_MAX;
-use crate::types::{EventId, LimitUnits, Metric, Period, Subject, Units, Window};
+use crate::types::{EventId, LimitUnits, Metric, MetricFormat, MetricUnit, Period, Subject, Units, Window};
 use quotabell_throttle::Admission;
 
 /// A request.
@@ -168,7 +168,9 @@ impl CheckDecision {
     }
 
     /// Why the request may not proceed.
-    pub fn refusal(&self, CheckRequest { subject, metric, units, .. }: &CheckRequest) -> String {
+    pub fn refusal(&self, request: &CheckRequest, format: &MetricFormat) -> String {
+        let CheckRequest { subject, metric, units, .. } = request;
+        let units = format.amount(units.get());
         let is_used_up = |limit: &PeriodStatus| !limit.period.has_end() && !limit.status.is_admitted();
         match self.never_fits() {
             true if self.limits.iter().any(is_used_up) => {
@@ -213,6 +215,9 @@ pub struct CheckResponse {
     pub subject: String,
     /// The metric.
     pub metric: String,
+    /// Its unit and scale.
+    #[serde(flatten)]
+    pub unit: MetricUnit,
     /// The rate of the plan; null if it has none for the metric.
     pub rate: Option<RateResponse>,
     /// The rates of the levels above the subject, the nearest one first; absent if they have none for the metric.
@@ -286,7 +291,7 @@ pub struct LimitResponse {
 
 impl CheckResponse {
     /// The response to a request. `allowed` comes from the decision; if nothing could be judged, the caller sets it.
-    pub fn new(request: &CheckRequest, decision: &CheckDecision) -> Self {
+    pub fn new(request: &CheckRequest, decision: &CheckDecision, format: &MetricFormat) -> Self {
         let (own, above): (Vec<_>, Vec<_>) = decision.rates.iter().partition(|rate| rate.level_above.is_none());
         let own = own.first();
         let level = |RateStatus { subject, status, .. }: &RateStatus| LevelRateResponse {
@@ -298,6 +303,7 @@ impl CheckResponse {
             allowed: decision.is_allowed(),
             subject: request.subject.to_string(),
             metric: request.metric.to_string(),
+            unit: format.unit(),
             rate: own.map(|rate| rate.status.response()),
             rates_above: above,
             limits: decision.limits.iter().map(PeriodStatus::response).collect(),

@@ -106,7 +106,7 @@ pub fn next_threshold<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{AlertId, Metric, Period, StreamId, Subject, Units, UnixMs};
+    use crate::types::{AlertId, Metric, MetricUnit, Period, StreamId, Subject, Units, UnixMs};
 
     fn read(text: &str) -> Threshold {
         text.parse().expect("legal")
@@ -134,6 +134,7 @@ mod tests {
             largest: Vec::new(),
             traceparent: None,
             status: None,
+            unit: MetricUnit::default(),
         };
         (0..earlier).fold(RaisedRecord::after(None, alert.clone()), |record, _| {
             RaisedRecord::after(Some(record), alert.clone())

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use metrics::counter;
 use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::query::run;
 use super::usage_profiles;
 use crate::redis_client::{Partition, Script};
-use crate::types::{DeploymentId, Keys, Metric, Period, Subject, UsageNotice, UsageNoticeKind, keys};
+use crate::types::{DeploymentId, Keys, Metric, Period, Subject, UsageNotice, UsageNoticeKind, keys, meters};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("usage_notices.lua")));
 
@@ -48,7 +49,10 @@ pub async fn raise(
     let reply: String =
         call.arg(ttl_s.expect("a notice is of a period that ends")).arg(json).arg(below).run(client).await?;
     Ok(match reply.as_str() {
-        "raised" => RaiseReply::Raised,
+        "raised" => {
+            counter!(meters::NOTICES_RAISED, "type" => kind.webhook_type()).increment(1);
+            RaiseReply::Raised
+        }
         "known" => RaiseReply::Known,
         _ => RaiseReply::Stale,
     })

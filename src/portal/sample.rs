@@ -55,7 +55,8 @@ fn filled() -> (serde_json::Value, serde_json::Value) {
     let forecasts = states.map(|state| window("day", json!({"forecast": forecast(state)})));
     let coarse = json!({"forecast": {"state": "likely", "probability": 0.9}});
     let none = json!({"limit": null, "used": null, "used_percent": null, "resets_at": null, "pace": null});
-    let rest = [window("day", coarse), window("total", none)];
+    let empty = json!({"limit": 0, "used": 0, "used_percent": null, "forecast": {"state": "unknown"}});
+    let rest = [window("day", coarse), window("total", none), window("total", empty)];
     let windows: Vec<_> = windows.into_iter().chain(forecasts).chain(rest).collect();
     let deliveries = DeliveryState::ALL.map(|state| PortalDeliveryView { address: "a@b.test".to_owned(), state });
     let thresholds = ["80", "used:9", "remaining:9"].map(|threshold| threshold.parse().expect("a threshold"));

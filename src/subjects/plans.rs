@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::limiter::Limiter;
 use crate::types::text::hex;
-use crate::types::{Limits, Metric, MetricFormat, Separator, Threshold, UrlTemplate, Window};
+use crate::types::{Alert, Limits, Metric, MetricFormat, Separator, Threshold, UrlTemplate, Window};
 use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
@@ -137,6 +137,11 @@ impl Plans {
     /// How people read the counts of a metric.
     pub fn format_of(&self, metric: &Metric) -> MetricFormat {
         self.in_effect().formats.get(metric).cloned().unwrap_or_default()
+    }
+
+    /// Adds the units of their metrics to listed alerts.
+    pub fn add_units(&self, alerts: &mut [Alert]) {
+        alerts.iter_mut().for_each(|alert| alert.unit = self.format_of(&alert.metric).unit());
     }
 
     /// The separator of subjects.

@@ -9,8 +9,8 @@ use super::text::hex;
 use super::text_form::text_id;
 use super::timestamp::{Rfc3339, rfc3339};
 use super::{
-    AlertEnd, AlertStatus, AlertThreshold, Branch, DeploymentId, EndReason, Metric, Percent, Period, StreamId, Subject,
-    Threshold, TraceParent, UnixMs, Window,
+    AlertEnd, AlertStatus, AlertThreshold, Branch, DeploymentId, EndReason, Metric, MetricUnit, Percent, Period,
+    StreamId, Subject, Threshold, TraceParent, UnixMs, Window,
 };
 
 text_id! {
@@ -113,6 +113,9 @@ pub struct Alert {
     /// Whether it has ended, as of now: only in lists. Never stored with the alert.
     #[serde(flatten)]
     pub status: Option<AlertStatus>,
+    /// The unit of its metric, as of now: only in lists. Never stored with the alert.
+    #[serde(flatten)]
+    pub unit: MetricUnit,
 }
 
 /// Maximum number of children that an alert names.

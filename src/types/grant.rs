@@ -84,6 +84,9 @@ pub struct GrantNotice {
 }
 
 impl GrantNotice {
+    /// The `type` of its webhook.
+    pub const WEBHOOK_TYPE: &str = "quota.grant_expires";
+
     /// The id of the only notice about this grant.
     pub fn id_of(instance: &DeploymentId, subject: &Subject, grant: &GrantId) -> String {
         format!("grant_notice_{}", digest_of(&[instance.as_str(), subject.as_str(), grant.as_str()]))

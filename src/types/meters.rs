@@ -71,6 +71,7 @@ meters! {
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
     ALERTS_RAISED = LabelledCounter "quotabell_alerts_raised_total" "Alerts raised, by threshold (a percentage, used or remaining) and window";
     ALERTS_ENDED = LabelledCounter "quotabell_alerts_ended_total" "Ends of alerts that were noticed, by reason (reset, limit_raised, credited)";
+    NOTICES_RAISED = LabelledCounter "quotabell_notices_raised_total" "Notices raised, by type (quota.forecast, quota.spike, quota.silence, quota.grant_expires, quota.resolved)";
     DELIVERIES_MADE = LabelledCounter "quotabell_deliveries_made_total" "Deliveries made by fan-out, by channel; channel none means that no contact was known";
     DELIVERIES_ENDED = LabelledCounter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
     ATTEMPTS = LabelledCounter "quotabell_attempts_total" "Attempts, by channel and outcome";

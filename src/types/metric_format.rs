@@ -29,6 +29,18 @@ pub struct MetricFormat {
     pub scale: u8,
 }
 
+/// The unit and the scale beside counts in JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MetricUnit {
+    /// The unit of the metric; absent if none is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<DisplayName>,
+    /// Number of decimals of an amount in that unit; absent if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(max = SCALE_MAX))]
+    pub scale: u8,
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_zero(scale: &u8) -> bool {
     *scale == 0
@@ -38,6 +50,16 @@ impl MetricFormat {
     /// The name of the metric in texts.
     pub fn name_of<'a>(&'a self, metric: &'a Metric) -> &'a str {
         self.name.as_ref().map_or(metric.as_str(), DisplayName::as_str)
+    }
+
+    /// The name with the metric behind it, or the metric alone.
+    pub fn labelled(&self, metric: &Metric) -> String {
+        self.name.as_ref().map_or_else(|| metric.to_string(), |name| format!("{name} ({metric})"))
+    }
+
+    /// The unit and the scale, without the name.
+    pub fn unit(&self) -> MetricUnit {
+        MetricUnit { unit: self.unit.clone(), scale: self.scale }
     }
 
     /// A count in English with its unit, if it has one: `12,500`, `12.50 USD`.

@@ -80,7 +80,7 @@ pub use limits::{LimitUnits, Limits, WindowLimit};
 pub use locale::Locale;
 pub use log_cap::{LOG_LINES_MAX, ONCE_A_MINUTE};
 pub use metric::Metric;
-pub use metric_format::MetricFormat;
+pub use metric_format::{MetricFormat, MetricUnit};
 pub use month::Month;
 pub use mute::{Mute, MuteEnd, MuteError};
 pub use nonce::nonce;

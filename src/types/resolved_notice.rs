@@ -75,6 +75,9 @@ pub struct QuotaNow<'a> {
 }
 
 impl ResolvedNotice {
+    /// The `type` of its webhook.
+    pub const WEBHOOK_TYPE: &str = "quota.resolved";
+
     /// The notice that these alerts of one quota have ended; `None` without alerts.
     pub fn new(scope: ResolvedScope, alerts: &[&Alert], end: AlertEnd, quota: QuotaNow<'_>) -> Option<Self> {
         let mut ascending = alerts.to_vec();

@@ -21,6 +21,17 @@ text_enum! {
     }
 }
 
+impl UsageNoticeKind {
+    /// The `type` of its webhook.
+    pub const fn webhook_type(self) -> &'static str {
+        match self {
+            Self::Forecast => "quota.forecast",
+            Self::Spike => "quota.spike",
+            Self::Silence => "quota.silence",
+        }
+    }
+}
+
 /// A notice of usage, fixed when it is raised. Also its JSON form in Redis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageNotice {

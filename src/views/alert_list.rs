@@ -113,6 +113,7 @@ impl Observer {
         let slice = raised_scan::read_slice(&self.partitions, &periods, filter.metric.as_ref(), from).await?;
         let RaisedSlice { alerts, next } = slice;
         let mut raised = alerts.into_stated(now);
+        self.plans.add_units(&mut raised);
         raised.sort_by_cached_key(place);
         Ok((raised, next))
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::outbox::alert_log::months;
 use crate::redis_client::Partition;
+use crate::subjects::Plans;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{AlertStatus, Subject, UnixMs};
 
@@ -18,7 +19,7 @@ const ENTRIES_AT_ONCE: usize = 1_000;
 /// A raised alert, and the outcomes of its deliveries.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LoggedAlert {
-    /// The alert as it was raised.
+    /// The alert as it was raised, and the unit of its metric today.
     #[schemars(with = "crate::types::Alert")]
     pub alert: Value,
     /// Whether it had ended, and why, as it was last noticed.
@@ -68,7 +69,11 @@ type Fields = Vec<(String, String)>;
 /// # Errors
 ///
 /// The error of Redis or of the connection.
-pub async fn of_partition(Partition { client, keys }: &Partition, filter: &LogFilter) -> RedisResult<Vec<LoggedAlert>> {
+pub async fn of_partition(
+    Partition { client, keys }: &Partition,
+    filter: &LogFilter,
+    plans: &Plans,
+) -> RedisResult<Vec<LoggedAlert>> {
     let (mut alerts, mut positions, mut states) = (Vec::new(), HashMap::new(), HashMap::new());
     let now = client.server_time().await?;
     for month in months(now).into_iter().filter(|month| month.end() > filter.since) {
@@ -91,7 +96,17 @@ pub async fn of_partition(Partition { client, keys }: &Partition, filter: &LogFi
             alerts[*at].status = status;
         }
     }
+    alerts.iter_mut().for_each(|logged| add_unit(&mut logged.alert, plans));
     Ok(alerts)
+}
+
+/// Adds the unit and the scale of its metric, as they are now.
+fn add_unit(alert: &mut Value, plans: &Plans) {
+    let metric = alert["metric"].as_str().and_then(|metric| metric.parse().ok());
+    let unit = metric.and_then(|metric| serde_json::to_value(plans.format_of(&metric).unit()).ok());
+    if let (Some(alert), Some(Value::Object(unit))) = (alert.as_object_mut(), unit) {
+        alert.extend(unit);
+    }
 }
 
 /// The state of an alert that an entry tells.

@@ -14,9 +14,12 @@ use super::{Cursor, Observer, alerts};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::raised_scan::{self, RaisedPosition};
+use crate::subjects::Plans;
 use crate::types::alert::used_percent;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, AlertId, AlertThreshold, Metric, Percent, Period, Subject, UnixMs, Window, keys};
+use crate::types::{
+    Alert, AlertId, AlertThreshold, Metric, MetricUnit, Percent, Period, Subject, UnixMs, Window, keys,
+};
 
 /// Subjects near to a limit, in one slice of the recorded alerts.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -40,6 +43,8 @@ pub struct NearSubjectView {
     /// The plan, today.
     pub plan: String,
     pub metric: Metric,
+    #[serde(flatten)]
+    pub unit: MetricUnit,
     pub window: Window,
     pub period: Period,
     pub used: u64,
@@ -138,7 +143,7 @@ impl Observer {
     pub(super) async fn near_views(&self, rows: &[NearRow]) -> RedisResult<Vec<NearSubjectView>> {
         let raised: Vec<&Alert> = rows.iter().flat_map(|row| &row.alerts).collect();
         let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
-        Ok(rows.iter().map(|row| NearSubjectView::new(row, deliveries.by_ref())).collect())
+        Ok(rows.iter().map(|row| NearSubjectView::new(row, &self.plans, deliveries.by_ref())).collect())
     }
 
     /// Reads a slice of the records, with the counts and limits of now.
@@ -198,7 +203,7 @@ impl Observer {
 
 impl NearSubjectView {
     /// `deliveries` begins with those of the row's alerts.
-    fn new(row: &NearRow, deliveries: impl Iterator<Item = AlertDeliveriesView>) -> Self {
+    fn new(row: &NearRow, plans: &Plans, deliveries: impl Iterator<Item = AlertDeliveriesView>) -> Self {
         let reached = row.alerts.iter().zip(deliveries).map(|(alert, deliveries)| ReachedThresholdView {
             alert_id: alert.id.clone(),
             threshold: alert.threshold.into(),
@@ -209,6 +214,7 @@ impl NearSubjectView {
             subject: row.count.subject.clone(),
             plan: row.plan.clone(),
             metric: row.of.metric.clone(),
+            unit: plans.format_of(&row.of.metric).unit(),
             window: row.of.period.window(),
             period: row.of.period,
             used: row.count.used,

@@ -123,7 +123,8 @@ pub async fn read(partition: &Partition, plans: &Plans, request: UsageRequest) -
     for usage in usages {
         let metric = usage.of.metric.clone();
         let known = known.get(&metric);
-        let Some(window) = judge.window(periods[&usage.of.period.window()], usage, known) else { continue };
+        let Some(mut window) = judge.window(periods[&usage.of.period.window()], usage, known) else { continue };
+        plans.add_units(&mut window.alerts);
         match metrics.last_mut() {
             Some(last) if last.metric == metric => last.windows.push(window),
             _ => {

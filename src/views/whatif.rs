@@ -22,7 +22,7 @@ use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, AlertKey, BillingStart, Day, DaySpan, DeploymentId, DigestInterval, Limits, Metric, MetricFormat,
-    Period, PeriodSpan, QuietTime, StreamId, Subject, Threshold, UnixMs, Window, WindowLimit,
+    MetricUnit, Period, PeriodSpan, QuietTime, StreamId, Subject, Threshold, UnixMs, Window, WindowLimit,
 };
 use crate::zones::Zone;
 
@@ -324,6 +324,7 @@ fn alert_of(subject: &Subject, metric: &Metric, profile: &Profile, reached: &Rea
         largest: Vec::new(),
         traceparent: None,
         status: None,
+        unit: MetricUnit::default(),
     }
 }
 

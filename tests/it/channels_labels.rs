@@ -5,9 +5,10 @@ use crate::support::table::Table;
 use quotabell::channels::email::templates::{Rendered, Templates};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::WebhookTemplates;
-use quotabell::channels::{AlertPurpose, Content, Labels, Sample};
+use quotabell::channels::{AlertPurpose, ChannelSettings, Content, Labels, PreviewRequest, Sample, preview};
+use quotabell::config::Config;
 use quotabell::contacts::{ContactOptions, MessageFormat};
-use quotabell::types::{Alert, Locale, MetricFormat, Secret, Subject};
+use quotabell::types::{Alert, Locale, MetricFormat, Secret, Subject, UsageNoticeKind};
 
 /// A customer with a name, and a metric whose counts are millionths of a dollar.
 fn labels() -> Labels {
@@ -53,6 +54,19 @@ fn names_units_and_links_are_in_every_message() {
         let shown = mail.html.lines().filter(|line| ["<h1", "<strong", "<a href"].iter().any(|tag| line.contains(tag)));
         read.add(format!("{locale}: html, in part"), shown.map(str::trim).collect::<Vec<_>>().join("\n"));
         assert!(!mail.html.contains("<b>"), "{}", mail.html);
+    }
+    let (config, labels) = (Config::defaults().expect("valid"), &labels());
+    let settings = ChannelSettings { email: &config.email, webhook: &config.webhook, dns: &config.dns };
+    for kind in UsageNoticeKind::ALL {
+        let format = &MessageFormat::Standard;
+        let request = PreviewRequest { alert: &alert, labels, format, kind, locale: None };
+        for part in preview(settings, request).expect("renders") {
+            if ["usage-notice-html", "resolved-html"].contains(&part.part.name) {
+                assert!(part.text.contains(">Upgrade</a>") && part.text.contains(">See your usage</a>"), "{kind}");
+                assert_eq!(part.text.matches("example.com").count(), 2, "no URL in the text: {}", part.text);
+                assert!(!part.text.contains("<b>"), "{}", part.text);
+            }
+        }
     }
     let notice = grant_notice(&alert.subject, SAMPLE_AT.plus(86_400_000));
     for format in ["standard", "cloudevents", "slack", "discord", "teams", "pagerduty"] {

@@ -12,7 +12,8 @@ use quotabell::contacts::MessageFormat;
 use quotabell::types::alert::LargestChild;
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
-    Alert, BillingDay, GrantNotice, Locale, Metric, Percent, Subject, Threshold, UnixMs, Window, WindowLimit,
+    Alert, BillingDay, GrantNotice, Locale, Metric, Percent, Subject, Threshold, UnixMs, UsageNoticeKind, Window,
+    WindowLimit,
 };
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
@@ -292,7 +293,13 @@ fn preview_shows_mail_and_webhook() {
     let webhook = Config::defaults().expect("valid").webhook;
     let previews = preview(
         ChannelSettings { email: &email, webhook: &webhook, dns: &DnsConfig::default() },
-        PreviewRequest { alert: &sample, labels: &Labels::default(), format: &MessageFormat::Standard, locale: None },
+        PreviewRequest {
+            alert: &sample,
+            labels: &Labels::default(),
+            format: &MessageFormat::Standard,
+            kind: UsageNoticeKind::Forecast,
+            locale: None,
+        },
     )
     .expect("renders");
     let shown = |part: &str| {
@@ -334,7 +341,13 @@ fn names_are_inert_in_all_that_people_read() {
     for format in [MessageFormat::Slack, MessageFormat::Discord, MessageFormat::Teams, MessageFormat::PagerDuty] {
         let previews = preview(
             settings,
-            PreviewRequest { alert: &odd, labels: &Labels::default(), format: &format, locale: None },
+            PreviewRequest {
+                alert: &odd,
+                labels: &Labels::default(),
+                format: &format,
+                kind: UsageNoticeKind::Forecast,
+                locale: None,
+            },
         );
         for part in previews.expect("renders") {
             let mut text = part.text;
@@ -366,8 +379,13 @@ fn a_time_of_day_that_occurs_twice_shows_its_offset() {
     let autumn = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000));
     let config = Config::defaults().expect("valid");
     let settings = ChannelSettings { email: &config.email, webhook: &config.webhook, dns: &config.dns };
-    let request =
-        PreviewRequest { alert: &autumn, labels: &Labels::default(), format: &MessageFormat::Slack, locale: None };
+    let request = PreviewRequest {
+        alert: &autumn,
+        labels: &Labels::default(),
+        format: &MessageFormat::Slack,
+        kind: UsageNoticeKind::Forecast,
+        locale: None,
+    };
     let chat: String = preview(settings, request).expect("renders").into_iter().map(|part| part.text).collect();
     let mail = render(&autumn, AlertPurpose::Alert);
     for text in [&mail.text, &chat] {
@@ -396,7 +414,13 @@ fn the_end_of_alerts_is_told_in_each_language_and_format() {
     let languages = ["en", "vi"].map(|locale| (MessageFormat::Standard, Some(Locale::parse(locale).expect("legal"))));
     for (format, locale) in languages.into_iter().chain(MessageFormat::BUILT_IN.map(|format| (format, None))) {
         let (alert, labels) = (exceeded(), &Labels::default());
-        let request = PreviewRequest { alert: &alert, labels, format: &format, locale: locale.as_ref() };
+        let request = PreviewRequest {
+            alert: &alert,
+            labels,
+            format: &format,
+            kind: UsageNoticeKind::Forecast,
+            locale: locale.as_ref(),
+        };
         let of_mails = |name: &str| locale.is_some() && name.starts_with("resolved-");
         for part in preview(settings, request).expect("renders") {
             let name = part.part.name;

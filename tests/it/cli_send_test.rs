@@ -372,6 +372,26 @@ fn each_part_of_an_alert_is_previewed() {
     assert!(!html.ends_with("\n\n"));
 }
 
+/// The texts of a spike and of a silence can be read before the first of them is raised.
+#[test]
+fn each_kind_of_notice_is_previewed() {
+    let preview = |part: &str, kind: &str| quotabell(["preview", part, "--kind", kind]).run();
+    let text = preview("usage-notice-text", "quota.spike").expect_done();
+    assert!(text.contains("by now you have used 3.0 times your usual"), "{text}");
+    let heading = preview("usage-notice-subject", "quota.silence").expect_done();
+    assert!(heading.contains("alice: no requests since 2026-11-18 09:00"), "{heading}");
+    let html = preview("usage-notice-html", "quota.silence").expect_done();
+    assert!(html.contains("alice has used no requests since") && !html.contains("<pre"), "{html}");
+    let json = preview("webhook-usage-notice", "quota.spike").expect_done();
+    assert!(json.contains("\"type\":\"quota.spike\"") && json.contains("\"times_usual\":3.0"), "{json}");
+    let forecast = quotabell(["preview", "usage-notice-text"]).run().expect_done();
+    assert!(forecast.contains("at about 13:40 (likely between 12:40 and 14:40)"), "{forecast}");
+    let other = preview("text", "quota.spike");
+    assert!(other.code == 2 && other.stderr.contains("usage-notice"), "{}", other.told());
+    let unknown = preview("usage-notice-text", "quota.resolved");
+    assert!(unknown.code == 2 && unknown.stderr.contains("quota.silence"), "{}", unknown.told());
+}
+
 /// A template has branches for units, which an operator wants to see before the first such alert.
 #[test]
 fn thresholds_in_units_are_previewed() {

@@ -146,6 +146,7 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     assert_eq!(exported["alert"]["state"], Value::Null, "as it was raised");
     let metrics = api.caller.get("/metrics").await.text;
     assert!(metrics.contains("quotabell_alerts_ended_total{reason=\"limit_raised\"} 1"), "{metrics}");
+    assert!(!metrics.contains("quotabell_notices_raised_total{type=\"quota.resolved\"} 0"), "{metrics}");
 
     // A higher threshold under the new limit is another alert, with an end of its own.
     api.use_units("alice", 100).await;

@@ -329,7 +329,7 @@ async fn commands_show_what_a_notice_is_about() {
         "type         grant_expires",
         &format!("notice       {}", notice.id),
         "metric       requests",
-        "grant        welcome-2026: 400 of 1000 left, total",
+        "grant        welcome-2026: 400 of 1,000 left, total",
         "expires      2100-01-01T00:00:00.000Z",
         "raised       2026-11-21T08:37:00.123Z",
         "next due     once the subject has a contact; expires at 2100-01-01T00:00:00.000Z",

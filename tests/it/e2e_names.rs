@@ -67,8 +67,36 @@ async fn amounts_names_and_links_reach_people_and_follow_a_reload() {
     assert!(explained.contains("It has used 16.00 USD of 20.00 USD of cost (80%)"), "{explained}");
     let listed = run(&url, &["alerts"]).expect_done();
     assert!(listed.contains("12.50 USD") && !listed.contains("12500000"), "{listed}");
+    let expected = &units_of(&run(&url, &["alerts", "--json"]).expect_json()[0]);
+    assert_eq!(expected, &json!(["USD", 6]));
+    for (path, pointer) in [
+        ("/v1/alerts/newest", "/alerts/0"),
+        ("/v1/near", "/subjects/0"),
+        ("/v1/subjects/cust%201/alerts", "/alerts/0"),
+        ("/v1/subjects/cust%201/usage", "/metrics/0/windows/0/alerts/0"),
+    ] {
+        let answer = api.caller.get(path).await.json();
+        assert_eq!(units_of(answer.pointer(pointer).expect("an object")), *expected, "{path}: {answer}");
+    }
+    let log = api.caller.get("/v1/alerts").await.text;
+    let first: Value = serde_json::from_str(log.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(units_of(&first["alert"]), *expected, "{log}");
+    let asked = json!({"subject": "cust 1", "metric": "cost", "units": 5_000_000});
+    let refused = api.caller.post("/v1/check", &asked).await;
+    assert_eq!((refused.status, units_of(&refused.json())), (429, expected.clone()), "{}", refused.text);
+    let checked = run(&url, &["check", "cust 1", "--metric", "cost", "--units", "5000000"]).told();
+    assert!(checked.contains("API spend (cost)") && checked.contains("16.00 USD  20.00 USD  4.00 USD"), "{checked}");
+    assert!(checked.contains("cust 1 may not use 5.00 USD of cost now"), "{checked}");
+    let delivery = run(&url, &["deliveries", "list", "--json"]).expect_json();
+    let shown = run(&url, &["deliveries", "show", delivery[0]["id"].as_str().expect("an id")]).expect_done();
+    assert!(shown.contains("50%: 12.50 USD of 20.00 USD used"), "{shown}");
     let tried = run(&url, &["whatif", "--limit", "cost=16000000/day", "--threshold", "100"]);
     assert!(tried.told().contains("16.00 USD"), "{}", tried.told());
+}
+
+/// The unit and the scale beside the counts of an object.
+fn units_of(of: &Value) -> Value {
+    json!([of["unit"], of["scale"]])
 }
 
 /// The name is a setting like the others: it is imported, shown, replaced, removed, and an unreadable one costs no

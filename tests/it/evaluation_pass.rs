@@ -227,8 +227,15 @@ async fn a_daemon_learns_and_forecasts_are_shown() {
     passes.usage.count("alice", "requests", today.day, 2_600).await;
     let before = passes.profile("alice").await;
     let url = passes.usage.server.url();
-    let mut daemon = DaemonSetup::on(&url).start().await;
+    let setup = DaemonSetup::on(&url).env("QUOTABELL__PLANS__FREE__FORECAST", r#"{"windows":["day"]}"#);
+    let mut daemon = setup.start().await;
     daemon.becomes_ready().await;
+    daemon.says("notice raised").await;
+    let metrics = daemon.get("/metrics").await.body;
+    for (kind, raised) in [("forecast", 1), ("spike", 0), ("silence", 0), ("grant_expires", 0), ("resolved", 0)] {
+        let series = format!("quotabell_notices_raised_total{{type=\"quota.{kind}\"}} {raised}\n");
+        assert!(metrics.contains(&series), "{metrics}");
+    }
     eventually("it learns", || async { (passes.profile("alice").await != before).then_some(()) }).await;
 
     let run = |line: &str| quotabell(line.split_whitespace()).redis(&url).run();
@@ -565,15 +572,22 @@ async fn a_forecast_of_a_limit_that_is_reached_meanwhile_is_not_raised() {
     assert_eq!(raise().await, RaiseReply::Raised);
 }
 
-/// A usual day of a few units says too little.
+/// A usual day of a few units says too little for a forecast; far more than that is a spike.
 #[tokio::test]
-async fn few_units_raise_nothing() {
+async fn few_units_raise_a_spike_but_no_forecast() {
     let passes = Passes::start().await;
     passes.usage.set("few", &[("plan", "asks"), ("limit:requests", "20")]).await;
-    for (of, units) in (15..23).map(|of| (of, 15)).chain([(23, 18)]) {
+    for of in 15..23 {
         let date = format!("2026-11-{of}");
-        passes.usage.count("few", "requests", day(&date), units).await;
-        passes.pass(ms(&format!("{date}T12:00:00Z"))).await;
+        for hour in 1..=24 {
+            passes.usage.count("few", "requests", day(&date), 14 * hour / 24).await;
+            passes.pass(ms(&format!("{date}T00:00:00Z")).plus(hour as i64 * HOUR_MS)).await;
+        }
     }
+    passes.usage.count("few", "requests", day("2026-11-23"), 18).await;
+    passes.pass(ms("2026-11-23T11:00:00Z")).await;
     assert_eq!(passes.notices().await, []);
+    passes.usage.count("few", "requests", day("2026-11-23"), 200).await;
+    passes.pass(ms(NOON)).await;
+    assert_eq!(passes.notices().await, [("few".to_owned(), UsageNoticeKind::Spike, Some(20))]);
 }

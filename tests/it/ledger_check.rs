@@ -14,7 +14,9 @@ use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile, RefuseAt, SubjectLevel};
 use quotabell::types::units::UNITS_MAX;
-use quotabell::types::{BillingDay, EventId, Metric, Percent, PeriodSpan, Subject, Units, UnixMs, Window, keys};
+use quotabell::types::{
+    BillingDay, EventId, Metric, MetricFormat, Percent, PeriodSpan, Subject, Units, UnixMs, Window, keys,
+};
 use quotabell_throttle::{Admission, STORED_KEY_BYTES_MAX};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
@@ -502,7 +504,11 @@ async fn all_levels_are_judged_and_all_rates_are_taken_or_none() {
         // The team's rate has one unit left: nothing is taken from the others.
         let refused = gate.ask_levels(&ask, &levels("10", "3/1h")).await.expect("judged");
         assert_eq!((refused.is_allowed(), left(&refused)), (false, vec![7, 1, 7]), "{algorithm:?}");
-        assert!(refused.refusal(&ask).ends_with(" now, by the limit of acme/a"), "{}", refused.refusal(&ask));
+        assert!(
+            refused.refusal(&ask, &MetricFormat::default()).ends_with(" now, by the limit of acme/a"),
+            "{}",
+            refused.refusal(&ask, &MetricFormat::default())
+        );
         // The organization's limit refuses: no rate is taken, and its status has the number of its level.
         gate.count(&subject("acme"), "UTC", gate.now().await, 9).await;
         let refused = gate.ask_levels(&ask, &levels("10", "3/1h")).await.expect("judged");
@@ -510,6 +516,10 @@ async fn all_levels_are_judged_and_all_rates_are_taken_or_none() {
         let refusing: Vec<_> = refusing.map(|limit| (limit.subject.as_str(), limit.level_above, limit.used)).collect();
         assert_eq!(refusing, [("acme", Some(1), 9)], "{algorithm:?}");
         assert_eq!(left(&refused), [7, 1, 7], "{algorithm:?}");
-        assert!(refused.refusal(&ask).ends_with(" now, by the limit of acme"), "{}", refused.refusal(&ask));
+        assert!(
+            refused.refusal(&ask, &MetricFormat::default()).ends_with(" now, by the limit of acme"),
+            "{}",
+            refused.refusal(&ask, &MetricFormat::default())
+        );
     }
 }

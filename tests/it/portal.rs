@@ -280,7 +280,8 @@ async fn a_link_may_be_limited_to_metrics_and_leads_back() {
     let _: String =
         api.outbox.run("XADD", &["usage", "*", "subject", "alice", "metric", "tokens", "units", "77"]).await;
     api.use_units("alice", 81).await;
-    let _: u64 = api.outbox.run("HSET", &["quota_subject:alice", "limit:tokens", "80", "locale", "vi-VN"]).await;
+    let _: u64 =
+        api.outbox.run("HSET", &["quota_subject:alice", "limit:tokens", "80/day 0/total", "locale", "vi-VN"]).await;
     crate::support::eventually::eventually("both are counted", || async {
         let usage = api.caller.get("/v1/subjects/alice/usage").await.json();
         (usage["metrics"].as_array()?.len() == 2).then_some(())
@@ -289,11 +290,18 @@ async fn a_link_may_be_limited_to_metrics_and_leads_back() {
     let body = json!({"metrics": ["tokens"], "return_url": "https://app.example.com/a?b=c"});
     let page = visitor.get(&link_to(&api, "alice", &body).await).await;
     assert!(page.text.contains("77 trên 80") && !page.text.contains("requests"), "{}", page.text);
+    assert!(page.text.contains("<p>Chưa có đơn vị nào được cấp.</p>"), "{}", page.text);
+    let usage = api.caller.get("/v1/subjects/alice/usage").await.json();
+    let of_tokens = usage["metrics"].as_array().expect("a list").iter().find(|metric| metric["metric"] == "tokens");
+    let total = of_tokens.and_then(|metric| metric["windows"].as_array()?.last()).expect("a window");
+    assert_eq!((&total["limit"], &total["forecast"]), (&json!(0), &json!({"state": "unknown"})), "{usage}");
     let back = found(&page.text, "<a href=\"([^\"]*)\" target=\"_top\"");
     assert_eq!(decoded(back[0]), "https://app.example.com/a?b=c", "{}", page.text);
     let both = visitor.get(&link_to(&api, "alice", &json!({"locale": "en"})).await).await;
     assert!(both.text.contains("77 of 80") && both.text.contains("81 of 100"), "{}", both.text);
     assert!(both.text.contains("80 % reached"), "{}", both.text);
+    assert!(both.text.contains("<p>No units are granted yet.</p>"), "{}", both.text);
+    assert!(!both.text.contains("The limit is reached."), "{}", both.text);
     api.daemon.drain().await;
 }
 

@@ -23,6 +23,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{Event, FREE_LIMIT, Traffic};
 use crate::support::webhook_receiver::secret;
+use quotabell::config::Config;
 use quotabell::types::text::grouped;
 use quotabell::types::{Alert, AlertThreshold, ContactId, DeliveryId, DeliveryState, UnixMs, Window};
 use quotabell::views::alert_log::{self, LogFilter};
@@ -479,7 +480,8 @@ impl Scene {
 /// The log has each alert once, and each end once.
 async fn compare_log(outbox: &Outbox, alerts: &[Alert], ends: [(&str, u64); 3]) {
     let filter = LogFilter { since: UnixMs(0), until: UnixMs(i64::MAX), subject: None };
-    let logged = alert_log::of_partition(&outbox.partition(), &filter).await.expect("redis answers");
+    let plans = Config::defaults().expect("valid").plans().expect("legal");
+    let logged = alert_log::of_partition(&outbox.partition(), &filter, &plans).await.expect("redis answers");
     let mut ids: Vec<&str> = logged.iter().filter_map(|logged| logged.alert["id"].as_str()).collect();
     ids.sort_unstable();
     let mut expected: Vec<&str> = alerts.iter().map(|alert| alert.id.as_str()).collect();

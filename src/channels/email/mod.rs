@@ -77,7 +77,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
              verify.html, disabled_subject.txt, disabled.txt, grant_expires_subject.txt, grant_expires.txt, \
              grant_expires.html, usage_notice_subject.txt, usage_notice.txt, resolved_subject.txt, resolved.txt, \
-             alerts_subject.txt, alerts.txt, alerts.html and prefix.txt, also in folders named by a locale such as vi",
+             notice.html, alerts_subject.txt, alerts.txt, alerts.html and prefix.txt, also in folders named by a locale such as vi",
         ),
         setting("ca_file", "the path of a PEM file of certificates"),
         setting(
@@ -100,10 +100,15 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("grant-expires-subject", "The subject line of the email before units of a grant expire"),
         part("grant-expires-text", "Its text part"),
         part("grant-expires-html", "Its HTML part"),
-        part("usage-notice-subject", "The subject line of the email about a limit that will be reached"),
+        part(
+            "usage-notice-subject",
+            "The subject line of the email about a limit that will be reached, or what --kind names",
+        ),
         part("usage-notice-text", "Its text part"),
+        part("usage-notice-html", "Its HTML part"),
         part("resolved-subject", "The subject line of the email about the end of alerts"),
         part("resolved-text", "Its text part"),
+        part("resolved-html", "Its HTML part"),
         part("alerts-subject", "The subject line of the email about several alerts"),
         part("alerts-text", "Its text part"),
         part("alerts-html", "Its HTML part"),
@@ -290,7 +295,7 @@ pub(super) fn check_settings(config: &EmailConfig) -> Result<(), InvalidSetting>
 }
 
 pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {
-    let PreviewRequest { alert, labels, locale, .. } = request;
+    let PreviewRequest { alert, labels, locale, kind, .. } = request;
     let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
     let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
     let notice = DisabledNotice { subject: alert.subject.clone(), ..notice_text::disabled_sample() };
@@ -301,13 +306,13 @@ pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Resu
     let (grant, now) = (grant_text::sample_for(alert), alert.raised_at_ms);
     let Rendered { subject_line, text, html } =
         templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
-    let usage_notice = usage_text::sample_for(alert);
+    let usage_notice = usage_text::of_kind(kind, usage_text::sample_for(alert));
     let variables = usage_text::variables(&usage_notice, labels, AlertPurpose::Alert);
-    let usage = templates.render_notice(USAGE_NOTICE, &variables, locale)?;
+    let usage = templates.render_card(USAGE_NOTICE, variables, locale)?;
     let variables = resolved_text::variables(&resolved_text::sample_for(alert), labels, AlertPurpose::Alert);
-    let resolved = templates.render_notice(RESOLVED, &variables, locale)?;
+    let resolved = templates.render_card(RESOLVED, variables, locale)?;
     let several = templates.render_set(&set_text::sample(alert, &usage_notice, labels), now, locale)?;
-    let notices = [disabled.heading, disabled.text, subject_line, text, html, usage.heading, usage.text];
-    let last = [resolved.heading, resolved.text, several.subject_line, several.text, several.html];
+    let notices = [disabled.heading, disabled.text, subject_line, text, html];
+    let last = [usage, resolved, several].into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
     Ok(texts.chain(notices).chain(last).collect())
 }

@@ -41,6 +41,7 @@ shipped!(
     "usage_notice.txt",
     "resolved_subject.txt",
     "resolved.txt",
+    "notice.html",
     "alerts_subject.txt",
     "alerts.txt",
     "alerts.html",

@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use minijinja::value::Serde;
-use minijinja::{Environment, Error, Value};
+use minijinja::{Environment, Error, Value, context};
 use serde::Serialize;
 
 use super::template_files::{NAMES, SETTING, TemplateFiles};
@@ -33,15 +33,18 @@ const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
 pub(super) const USAGE_NOTICE: [&str; 2] = ["usage_notice_subject.txt", "usage_notice.txt"];
 pub(super) const RESOLVED: [&str; 2] = ["resolved_subject.txt", "resolved.txt"];
+/// The HTML part of both.
+const NOTICE: &str = "notice.html";
 const ALERTS: [&str; 3] = ["alerts_subject.txt", "alerts.txt", "alerts.html"];
 pub(super) const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
-const SHARED: [(&str, &str); 6] = [
+const SHARED: [(&str, &str); 7] = [
     ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
     ("shared/links.html", include_str!("../../../templates/shared/links.html")),
     ("shared/alert.html", include_str!("../../../templates/shared/alert.html")),
     ("shared/alerts.html", include_str!("../../../templates/shared/alerts.html")),
     ("shared/grant_expires.html", include_str!("../../../templates/shared/grant_expires.html")),
+    ("shared/notice.html", include_str!("../../../templates/shared/notice.html")),
     ("shared/verify.html", include_str!("../../../templates/shared/verify.html")),
 ];
 /// The variables with which the templates of the confirmation email are checked and previewed.
@@ -147,10 +150,10 @@ impl Templates {
             self.render_grant_expires(&notice, &labels, purpose, now, Some(locale))?;
         }
         for (notice, labels, purpose) in usage_text::samples() {
-            self.render_notice(USAGE_NOTICE, &usage_text::variables(&notice, &labels, purpose), Some(locale))?;
+            self.render_card(USAGE_NOTICE, usage_text::variables(&notice, &labels, purpose), Some(locale))?;
         }
         for (notice, labels, purpose) in resolved_text::samples() {
-            self.render_notice(RESOLVED, &resolved_text::variables(&notice, &labels, purpose), Some(locale))?;
+            self.render_card(RESOLVED, resolved_text::variables(&notice, &labels, purpose), Some(locale))?;
         }
         let (alert, notice) = (Sample::example().alert(sample_percent(), SAMPLE_AT), usage_text::sample());
         let set = set_text::sample(&alert, &notice, &Labels::sample());
@@ -207,8 +210,23 @@ impl Templates {
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
     }
 
-    /// Renders a notice of which both parts of the email have the same text: [`USAGE_NOTICE`], [`RESOLVED`] or
-    /// [`DISABLED`]. Pure.
+    /// Renders the email of a notice that has links, [`USAGE_NOTICE`] or [`RESOLVED`]: its HTML part has the same text,
+    /// with buttons instead of URLs. Pure.
+    pub(super) fn render_card(
+        &self,
+        names: [&str; 2],
+        variables: Value,
+        locale: Option<&Locale>,
+    ) -> Result<Rendered, ChannelError> {
+        let NoticeText { heading, text } = self.render_notice(names, &variables, locale)?;
+        let unlinked = context! { upgrade_url => "", usage_url => "", ..variables.clone() };
+        let unlinked = self.render_notice(names, &unlinked, locale)?.text;
+        let variables = context! { title => heading.as_str(), text => unlinked, ..variables };
+        let [html] = self.render_all([NOTICE], &variables, locale)?;
+        Ok(Rendered { subject_line: heading, text, html })
+    }
+
+    /// Renders a notice without its HTML part: [`USAGE_NOTICE`], [`RESOLVED`] or [`DISABLED`]. Pure.
     pub(super) fn render_notice(
         &self,
         names: [&str; 2],
@@ -234,11 +252,11 @@ impl Templates {
             }
             Content::Usage(notice, purpose) => {
                 let variables = usage_text::variables(notice, labels, purpose);
-                Some(self.render_notice(USAGE_NOTICE, &variables, locale).map(Rendered::from))
+                Some(self.render_card(USAGE_NOTICE, variables, locale))
             }
             Content::Resolved(notice, purpose) => {
                 let variables = resolved_text::variables(notice, labels, purpose);
-                Some(self.render_notice(RESOLVED, &variables, locale).map(Rendered::from))
+                Some(self.render_card(RESOLVED, variables, locale))
             }
             _ => None,
         }
@@ -315,6 +333,10 @@ fn sample_of(name: &str) -> Value {
         }
         _ if RESOLVED.contains(&name) => {
             resolved_text::variables(&resolved_text::sample(), &Labels::default(), AlertPurpose::Alert)
+        }
+        NOTICE => {
+            let variables = usage_text::variables(&usage_text::sample(), &Labels::default(), AlertPurpose::Alert);
+            context! { title => "title", text => "text", ..variables }
         }
         _ if ALERTS.contains(&name) => {
             let notice = usage_text::sample();

@@ -82,7 +82,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part("webhook", "The webhook's JSON body"),
         part("webhook-resolved", "The webhook's JSON body about the end of alerts"),
         part("webhook-digest", "The webhook's JSON body with several alerts"),
-        part("webhook-usage-notice", "The webhook's JSON body about a limit that will be reached"),
+        part(
+            "webhook-usage-notice",
+            "The webhook's JSON body about a limit that will be reached, or what --kind names",
+        ),
         part("webhook-grant-expires", "The webhook's JSON body before units of a grant expire"),
     ],
 };
@@ -208,11 +211,11 @@ fn probed(url: &str, outcome: Outcome) -> ProbeResult {
 }
 
 pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {
-    let PreviewRequest { alert, labels, format, .. } = request;
+    let PreviewRequest { alert, labels, format, kind, .. } = request;
     let templates = WebhookTemplates::load(config.templates.as_deref())?;
     let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
-    let notice = usage_text::sample_for(alert);
+    let notice = usage_text::of_kind(kind, usage_text::sample_for(alert));
     let several = set_text::sample(alert, &notice, labels);
     let resolved = resolved_text::sample_for(alert);
     let purpose = AlertPurpose::Alert;

@@ -41,18 +41,16 @@ impl<'a> Payload<'a> {
                 (kind, alert.raised_at_ms, alert_data(alert, labels, purpose), Some(&alert.subject))
             }
             Content::GrantExpires(notice, purpose) => {
-                ("quota.grant_expires", notice.raised_at.0, grant_data(notice, labels, purpose), Some(&notice.subject))
+                let data = grant_data(notice, labels, purpose);
+                (GrantNotice::WEBHOOK_TYPE, notice.raised_at.0, data, Some(&notice.subject))
             }
             Content::Usage(notice, purpose) => {
-                let kind = match notice.kind {
-                    UsageNoticeKind::Forecast => "quota.forecast",
-                    UsageNoticeKind::Spike => "quota.spike",
-                    UsageNoticeKind::Silence => "quota.silence",
-                };
+                let kind = notice.kind.webhook_type();
                 (kind, notice.raised_at.0, usage_data(notice, labels, purpose), Some(&notice.subject))
             }
             Content::Resolved(notice, purpose) => {
-                ("quota.resolved", notice.raised_at.0, resolved_data(notice, labels, purpose), Some(&notice.subject))
+                let data = resolved_data(notice, labels, purpose);
+                (ResolvedNotice::WEBHOOK_TYPE, notice.raised_at.0, data, Some(&notice.subject))
             }
             Content::Verification(question) => {
                 // A code is for people: a webhook is never asked for one.

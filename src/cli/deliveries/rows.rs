@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::actions::deliveries::ChangedDelivery;
+use crate::subjects::Plans;
 use crate::terminal::output::{Output, Table, or_dash, pluralize, rounded};
 use crate::terminal::table::Color;
-use crate::types::{Channel, DeliveryState, Destination, OutcomeClass, UnixMs};
+use crate::types::{Channel, DeliveryState, Destination, Metric, OutcomeClass, UnixMs};
 use crate::views::deliveries::{
     AttemptView, DeliveryContactStatus, DeliveryContactView, DestinationView, DisabledContactView,
 };
@@ -144,9 +145,10 @@ fn state_color(state: &str) -> Option<Color> {
 pub(super) fn print_detail(
     detail: &DeliveryDetailView,
     partitions: u32,
-    now: UnixMs,
+    (now, plans): (UnixMs, &Plans),
     output: &mut Output,
 ) -> anyhow::Result<()> {
+    let amount = |metric: &Metric, count: u64| plans.format_of(metric).amount(count);
     let delivery = &detail.delivery;
     let mut pairs = vec![
         ("id", delivery.id.to_string()),
@@ -177,10 +179,11 @@ pub(super) fn print_detail(
         ]);
     }
     if let Some(notice) = &detail.grant_notice {
+        let [remaining, units] = [notice.remaining, notice.units.get()].map(|count| amount(&notice.metric, count));
         pairs.extend([
             ("notice", notice.id.clone()),
             ("metric", notice.metric.to_string()),
-            ("grant", format!("{}: {} of {} left, {}", notice.grant, notice.remaining, notice.units, notice.window)),
+            ("grant", format!("{}: {} of {} left, {}", notice.grant, remaining, units, notice.window)),
             ("expires", notice.expires_at.to_string()),
             ("raised", notice.raised_at.to_string()),
         ]);
@@ -190,7 +193,7 @@ pub(super) fn print_detail(
             ("notice", notice.id.clone()),
             ("metric", notice.metric.to_string()),
             (notice.window.as_str(), format!("{} ({})", notice.period, notice.timezone)),
-            ("used", format!("{}, {} times the usual", notice.used, notice.times_usual())),
+            ("used", format!("{}, {} times the usual", amount(&notice.metric, notice.used), notice.times_usual())),
             ("raised", notice.raised_at.to_string()),
         ]);
     }
@@ -204,9 +207,10 @@ pub(super) fn print_detail(
         ]);
     }
     if let Some(alert) = &detail.alert {
+        let [used, limit] = [alert.used, alert.limit].map(|count| amount(&alert.metric, count));
         pairs.extend([
             ("metric", alert.metric.to_string()),
-            ("threshold", format!("{}: {} of {} used", alert.threshold.label(), alert.used, alert.limit)),
+            ("threshold", format!("{}: {used} of {limit} used", alert.threshold.label())),
             (alert.window.as_str(), format!("{} ({})", alert.period, alert.timezone)),
             ("raised", alert.raised_at_ms.to_string()),
         ]);
