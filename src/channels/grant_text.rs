@@ -41,6 +41,7 @@ pub(super) fn variables(notice: &GrantNotice, labels: &Labels, purpose: AlertPur
         timezone => printable(&notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
+        test => purpose == AlertPurpose::Test,
         ..labels.variables(&notice.subject, notice.metric.as_str(), printable)
     }
 }
@@ -68,7 +69,7 @@ pub(super) fn sample_for(alert: &Alert) -> GrantNotice {
         used,
         plan,
         timezone,
-        raised_at: Rfc3339(SAMPLE_AT),
+        raised_at: Rfc3339(alert.raised_at_ms),
     }
 }
 
@@ -88,8 +89,10 @@ pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, Labels, AlertPurpo
     notices.flat_map(|notice| {
         let expires = notice.expires_at.0;
         [SAMPLE_AT, expires.plus(-5 * HOUR_MS), expires].into_iter().flat_map(move |now| {
-            let kinds = [(AlertPurpose::Alert, Labels::sample()), (AlertPurpose::Copy, Labels::default())];
-            kinds.map(|(purpose, labels)| (notice.clone(), labels, purpose, now))
+            let kinds = [AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (purpose, Labels::default()));
+            let kinds = kinds.into_iter().chain([(AlertPurpose::Alert, Labels::sample())]);
+            let notice = notice.clone();
+            kinds.map(move |(purpose, labels)| (notice.clone(), labels, purpose, now))
         })
     })
 }
