@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Lines, Read as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -98,7 +99,7 @@ fn the_summary_is_json_and_the_folder_is_kept_on_request() {
 #[test]
 fn an_interrupt_in_the_middle_stops_everything() {
     let place = tempfile::tempdir().expect("a folder");
-    let mut running = Running::start(&place);
+    let mut running = Running::start(&place, &[]);
     // At this point Redis and the second daemon are running.
     let told = running.told_until(TAKEN_OVER);
     let demo = i32::try_from(running.child.id()).expect("a process id");
@@ -112,11 +113,41 @@ fn an_interrupt_in_the_middle_stops_everything() {
     assert_eq!(left_in(&place), Vec::<PathBuf>::new());
 }
 
+/// People want to look around after the summary: the link must log them in, and Ctrl-C must still stop everything.
+#[test]
+fn it_ends_in_the_console_on_request() {
+    let place = tempfile::tempdir().expect("a folder");
+    let mut running = Running::start(&place, &["--console"]);
+    let told = running.told_until("Later: quotabell console --config ");
+    let link = told.lines().find(|line| line.contains("/login?login=")).expect("a link");
+    let (address, _) = link.trim_start_matches("http://").split_once('/').expect("a path");
+    assert!(page(address, &link[7 + address.len()..]).contains("Log in for 12 hours"), "{told}");
+    let overview = page(address, "/");
+    assert!(overview.contains("carol") && overview.contains("1 daemon, 1 partition"), "{overview}");
+    let demo = i32::try_from(running.child.id()).expect("a process id");
+    signal::kill(Pid::from_raw(demo), Signal::SIGINT).expect("the demo runs");
+    let finished = running.finish();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    assert_gone(&pids(&told));
+    assert!(TcpStream::connect(address).is_err(), "the console still answers");
+    assert_eq!(left_in(&place), Vec::<PathBuf>::new());
+}
+
+/// A page of the console.
+fn page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the console listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("writable");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("UTF-8");
+    answer
+}
+
 /// A summary that can't fail shows nothing: the test adds one unit to a counter during the traffic.
 #[test]
 fn a_count_that_is_off_by_one_is_marked_and_fails() {
     let place = tempfile::tempdir().expect("a folder");
-    let mut running = Running::start(&place);
+    let mut running = Running::start(&place, &[]);
     let told = running.told_until(TAKEN_OVER);
     let line = told.lines().find(|line| line.starts_with("redis ")).expect("a line about redis");
     let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).expect("where redis is");
@@ -152,9 +183,10 @@ struct Running {
 }
 
 impl Running {
-    fn start(place: &TempDir) -> Self {
+    fn start(place: &TempDir, options: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_quotabell"))
             .args(["demo", "--fast"])
+            .args(options)
             .env("TMPDIR", place.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

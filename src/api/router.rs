@@ -38,10 +38,10 @@ fn router(routes: impl IntoIterator<Item = &'static Route>, api: Arc<ApiState>) 
         let guard = Authorization { api: Arc::clone(&api), route };
         let layer = from_fn_with_state(guard, authorize);
         let endpoint = || {
-            // A handler of every method has no route that `route_layer` could guard.
+            // Not `route_layer`, which leaves out the handler of every method, and panics if there is no other.
             let endpoint = (route.endpoint)().router.layer(layer.clone());
             match route.access {
-                Access::Needs(Scope::EventsWrite) => endpoint.route_layer(map_response(count_refused)),
+                Access::Needs(Scope::EventsWrite) => endpoint.layer(map_response(count_refused)),
                 _ => endpoint,
             }
         };

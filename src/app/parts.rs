@@ -15,10 +15,10 @@ use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
-use crate::console::{ConsoleState, StartedWith};
+use crate::console::{ConsoleState, CountingRate, StartedWith};
 use crate::events::CountingStatus;
 use crate::outbox::NewDeliveries;
-use crate::portal::{PortalState, READS_MAX};
+use crate::portal::{LastPages, PortalState, READS_MAX};
 use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
@@ -54,6 +54,7 @@ impl<'a> Parts<'a> {
             late_max: config.stream.late_max,
             history_days: config.history.days,
             reads: Semaphore::new(READS_MAX),
+            last_pages: LastPages::default(),
             html: config.portal_html()?,
         }))
     }
@@ -73,6 +74,7 @@ impl<'a> Parts<'a> {
             late_max: config.stream.late_max,
             history_days: config.history.days,
             top: TopCache::default(),
+            counting_rate: CountingRate::default(),
             event_age_max: config.stream.event_age_max(),
             contacts_max: config.subjects.contacts_max,
             channels: Arc::clone(channels),

@@ -1,5 +1,6 @@
 //! The overview and the lists. Each reads one slice, says how much it examined, and links to the next.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Extension;
@@ -22,6 +23,7 @@ use crate::html::fields::Fields;
 use crate::html::href::href_to;
 use crate::ledger::batch::MetricPeriod;
 use crate::outbox::DeliveryAction;
+use crate::subjects::Plans;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
 use crate::views::Cursor;
 use crate::views::actions::newest;
@@ -113,8 +115,9 @@ pub(super) async fn overview(
         Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
     };
     let (alerts, dead) = (chart(|hour| hour.alerts), chart(|hour| hour.dead));
+    let rate = console.counting_rate.add(view.read_at.0, view.counting.counted);
     let content =
-        context! { title => "Overview", view => shown(&view), alerts => shown(&alerts), dead => shown(&dead) };
+        context! { title => "Overview", view => shown(&view), alerts => shown(&alerts), dead => shown(&dead), rate };
     Ok(rendered_html("overview.html", &visitor, content))
 }
 
@@ -132,12 +135,15 @@ pub(super) async fn near(
         "near.csv",
         &[("metric", set(&asked.metric)), ("window", set(&asked.window)), ("percent", set(&asked.percent))],
     );
-    let windows = Window::ALL;
-    Ok(rendered_html(
-        "near.html",
-        &visitor,
-        context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, windows => shown(&windows) },
-    ))
+    let (metrics, windows) = (limited_metrics(&console.observer.plans), Window::ALL);
+    let content = context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows) };
+    Ok(rendered_html("near.html", &visitor, content))
+}
+
+/// The metrics that plans limit.
+fn limited_metrics(plans: &Plans) -> BTreeSet<Metric> {
+    let plans = plans.names().into_iter().filter_map(|name| plans.get(&name));
+    plans.flat_map(|plan| plan.limits.keys().cloned().collect::<Vec<_>>()).collect()
 }
 
 /// `GET /alerts`

@@ -10,6 +10,7 @@ mod assets;
 mod bulk;
 pub(crate) mod config;
 mod contacts;
+mod counting_rate;
 mod csv;
 mod erase;
 mod error;
@@ -30,5 +31,6 @@ mod state;
 mod subject;
 mod system;
 
+pub(crate) use counting_rate::CountingRate;
 pub(crate) use router::routes;
 pub(crate) use state::{ConsoleState, LIMITS, StartedWith, listen};

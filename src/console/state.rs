@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use url::Url;
 
 use super::config::{ConsoleConfig, OFF};
+use super::counting_rate::CountingRate;
 use crate::api::server::ServerLimits;
 use crate::api::state::ReloadPlans;
 use crate::api::token::CurrentTokens;
@@ -30,6 +31,7 @@ pub struct ConsoleState {
     /// Number of days of history.
     pub history_days: u32,
     pub top: TopCache,
+    pub counting_rate: CountingRate,
     /// How old an event may be when it is counted.
     pub event_age_max: Duration,
     /// Maximum number of contacts of a subject.

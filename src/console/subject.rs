@@ -23,7 +23,8 @@ use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::chart::Chart;
 use crate::html::href::href_to;
 use crate::subjects::StoredLevels;
-use crate::types::{Alert, Channel, Subject, Window};
+use crate::subjects::record::write_thresholds;
+use crate::types::{Alert, Channel, Limits, Metric, Subject, Window};
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
@@ -86,6 +87,38 @@ struct MetricChart {
     chart: Chart,
 }
 
+/// A setting in effect, and what sets it.
+#[derive(Debug, Serialize)]
+struct SettingRow {
+    name: String,
+    value: String,
+    origin: &'static str,
+}
+
+impl SettingRow {
+    /// The settings in effect for a subject. `own` are those that are set for itself.
+    fn all(own: &SubjectView, settings: &SubjectSettings) -> Vec<Self> {
+        let row = |name: &str, value: String, is_own: bool, other| Self {
+            name: name.to_owned(),
+            value,
+            origin: if is_own { "own" } else { other },
+        };
+        let limit = |(metric, limits): (&Metric, &Limits)| {
+            row(&format!("Limits of {metric}"), limits.to_string(), own.limits.contains_key(metric), "plan")
+        };
+        let thresholds = write_thresholds(&settings.thresholds).replace(',', ", ");
+        let mut rows = vec![row("Plan", settings.plan.clone(), own.plan.is_some(), "default")];
+        rows.extend(settings.limits.iter().map(limit));
+        rows.push(row("Alerts at", thresholds, own.thresholds.is_some(), "plan"));
+        rows.push(row("Time zone", settings.zone.name().to_owned(), own.timezone.is_some(), "default"));
+        rows.extend(own.billing_day.map(|day| row("Months begin on day", day.to_string(), true, "")));
+        rows.extend(own.billing_month.map(|month| row("Years begin in month", month.to_string(), true, "")));
+        let locale = own.locale.as_ref().map_or_else(|| "of the templates".to_owned(), ToString::to_string);
+        rows.push(row("Language", locale, own.locale.is_some(), "default"));
+        rows
+    }
+}
+
 /// `GET /subject`
 pub(super) async fn show(
     State(console): WithConsole,
@@ -95,12 +128,13 @@ pub(super) async fn show(
     let id: Subject = parameter("id", Some(&id))?.ok_or_else(|| Problem::bad_request("id: name a subject"))?;
     let explained = async { console.explainer.subject(&id).await.map_err(problem_of) };
     let Explanation { explanation, usage, .. } = within(CALL_TIMEOUT, explained).await?;
-    let (settings, charts) = within(CALL_TIMEOUT, settings_and_charts(&console, &id, usage.as_ref())).await?;
+    let (settings, in_effect, charts) =
+        within(CALL_TIMEOUT, settings_and_charts(&console, &id, usage.as_ref())).await?;
     let filter = DeliveryFilter { subject: Some(id.clone()), ..DeliveryFilter::default() };
     let listed = list_from(&console.observer.partitions, &filter, None, ROWS_MAX);
     let (deliveries, _) = within(CALL_TIMEOUT, listed).await?;
     let alerts = within(CALL_TIMEOUT, notified_alerts(&console, usage.as_ref())).await?;
-    let content = context! { title => id.as_str(), id => id.as_str(), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), charts => shown(&charts), channels => shown(&Channel::SENDING) };
+    let content = context! { title => id.as_str(), id => id.as_str(), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }
 
@@ -121,15 +155,17 @@ async fn settings_and_charts(
     console: &ConsoleState,
     id: &Subject,
     usage: Option<&UsageView>,
-) -> redis::RedisResult<(SubjectView, Vec<MetricChart>)> {
+) -> redis::RedisResult<(SubjectView, Vec<SettingRow>, Vec<MetricChart>)> {
     let plans = &console.observer.plans;
     let partition = console.observer.partitions.partition_of(id);
     let stored = StoredLevels::read(&partition.client, &partition.keys, id).await?;
     let now = partition.client.server_time().await?;
     let shown = SubjectView::read(id.as_str().as_bytes(), stored.fields(), plans, now);
+    let settings = SubjectSettings::read(&stored, plans);
+    let in_effect = SettingRow::all(&shown, &settings);
     let request = HistoryRequest {
         subject: id.clone(),
-        settings: SubjectSettings::read(&stored, plans),
+        settings,
         metric: None,
         range: DayRange::default(),
         now,
@@ -148,7 +184,7 @@ async fn settings_and_charts(
         let days = days.iter().map(|day| (day.day.to_string(), day.used));
         MetricChart { metric: format.name_of(&metric).to_owned(), limit, chart: Chart::new(days, limit) }
     };
-    Ok((shown, metrics.into_iter().map(chart).collect()))
+    Ok((shown, in_effect, metrics.into_iter().map(chart).collect()))
 }
 
 fn problem_of(error: ExplainError) -> Problem {

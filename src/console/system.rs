@@ -31,7 +31,7 @@ fn rows_of(plans: &Plans) -> Vec<PlanRow> {
     let all = plans.names().into_iter().filter_map(|name| plans.get(&name));
     let row = |plan: Arc<Plan>| PlanRow {
         limits: plan.limits.iter().map(|(metric, limits)| format!("{metric} {limits}")).collect(),
-        thresholds: write_thresholds(&plan.thresholds),
+        thresholds: write_thresholds(&plan.thresholds).replace(',', ", "),
         is_default: plan.name == default.name,
         name: plan.name.to_string(),
     };

@@ -28,7 +28,7 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Number of log lines in an error.
 const LAST_LINES: usize = 3;
 /// File name of the configuration.
-const CONFIGURATION: &str = "demo.toml";
+pub(super) const CONFIGURATION: &str = "demo.toml";
 
 /// Writes the configuration into the folder. Deadlines are short, because a delivery of a killed daemon waits until its
 /// lease (deadline + 5 s) has ended. The file holds the password of Redis; only its owner can read the folder.
@@ -56,6 +56,19 @@ log.format = "json"
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
+/// A command of this binary with the configuration in the folder.
+pub(super) fn quotabell(folder: &Path, command: &str) -> anyhow::Result<Command> {
+    let mut quotabell = Command::new(std::env::current_exe().context("find this program")?);
+    quotabell.arg(command).arg("--config").arg(folder.join(CONFIGURATION));
+    // Variables of the user's own daemon must not affect this one, nor may its supervisor be notified.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("QUOTABELL") || name == "NOTIFY_SOCKET" {
+            quotabell.env_remove(name);
+        }
+    }
+    Ok(quotabell)
+}
+
 /// A running daemon. Killed when dropped.
 pub(super) struct Daemon {
     child: Child,
@@ -65,27 +78,19 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Starts `quotabell run` with this binary; its log goes to `log` in the folder. A second daemon listens on the
-    /// address of the first, so that it need not wait for the end of the first one's lease.
-    pub(super) fn start(folder: &Path, log: &str, follows: Option<SocketAddr>) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("find this program")?;
+    /// address of the first, so that it need not wait for the end of the first one's lease. `console` is the address of
+    /// the console, or `off`: a real daemon on this machine may want the port.
+    pub(super) fn start(folder: &Path, log: &str, follows: Option<SocketAddr>, console: &str) -> anyhow::Result<Self> {
         let log = folder.join(log);
         let file = File::create(&log).with_context(|| format!("write {}", log.display()))?;
-        let mut command = Command::new(&program);
-        command.arg("run").arg("--config").arg(folder.join(CONFIGURATION));
-        // Variables of the user's own daemon must not affect this one, nor may its supervisor be notified.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("QUOTABELL") || name == "NOTIFY_SOCKET" {
-                command.env_remove(name);
-            }
-        }
+        let mut command = quotabell(folder, "run")?;
         command.env("QUOTABELL__REDIS__DATA_DIR", folder);
-        // A real daemon on this machine may want the port.
-        command.env("QUOTABELL__CONSOLE__LISTEN", "off");
+        command.env("QUOTABELL__CONSOLE__LISTEN", console);
         if let Some(address) = follows {
             command.env("QUOTABELL__HTTP__LISTEN", address.to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).process_group(0).kill_on_drop(true);
-        let child = command.spawn().with_context(|| format!("start {} run", program.display()))?;
+        let child = command.spawn().context("start quotabell run")?;
         let pid = child.id().context("the daemon's process id")?;
         Ok(Self { child, pid, log })
     }
@@ -98,8 +103,7 @@ impl Daemon {
                 looks.tick().await;
                 self.check_running()?;
                 if self.logged("quotabell is ready").is_some() {
-                    let listens = self.logged("http listens").context("the daemon's address is not in its log")?;
-                    return listens["address"].as_str().unwrap_or_default().parse().context("the daemon's address");
+                    return self.address("http listens");
                 }
             }
         };
@@ -107,6 +111,12 @@ impl Daemon {
             Ok(ready) => ready,
             Err(_) => Err(self.failed(&format!("was not ready within {} s", READY_MAX.as_secs()))),
         }
+    }
+
+    /// The address in the log entry with this message.
+    pub(super) fn address(&self, message: &str) -> anyhow::Result<SocketAddr> {
+        let listens = self.logged(message).with_context(|| format!("{message:?} is not in the daemon's log"))?;
+        listens["address"].as_str().unwrap_or_default().parse().context("the daemon's address")
     }
 
     /// Fails if the daemon ended by itself.

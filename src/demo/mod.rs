@@ -3,9 +3,10 @@
 //! Starts a Redis, receivers for email and webhooks, and the real daemon as a child process, sends traffic, kills the
 //! daemon meanwhile, and compares expected and observed numbers. It stops everything that it started by process id,
 //! even after errors. Reads no configuration. Read next: `scenario.toml`, the subjects and their usage; `run`, the
-//! course of events; `compare`, the checks.
+//! course of events; `compare`, the checks; `console`, how it ends with `--console`.
 
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,6 +18,7 @@ use crate::terminal::output::{Format, FormatArgs};
 use crate::types::PARTITIONS_MAX;
 
 mod compare;
+mod console;
 mod daemon;
 mod environment;
 mod expected;
@@ -46,6 +48,7 @@ const TRAFFIC_FAST: Duration = Duration::from_secs(4);
 
 Examples:
   quotabell demo
+  quotabell demo --console
   quotabell demo --keep
   quotabell demo --partitions 8
   quotabell demo --fast --json | jq .ok"
@@ -57,6 +60,9 @@ pub struct DemoArgs {
     /// Spread the events over N streams, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTITIONS_MAX)))]
     pub partitions: u32,
+    /// End in the console: keep Redis, the receivers and a daemon running until Ctrl-C
+    #[arg(long, conflicts_with = "json")]
+    pub console: bool,
     /// Keep the temporary folder: configuration, the daemon's logs, Redis' data
     #[arg(long)]
     pub keep: bool,
@@ -71,7 +77,7 @@ pub struct DemoArgs {
 ///
 /// If a part can't be started, the demonstration is interrupted, or a number is wrong. Nothing is left running.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    let interrupted = interrupted()?;
+    let mut interrupted = pin!(interrupted()?);
     let screen = Screen::new(args.format.format());
     screen.line("quotabell demo: the whole job on one machine, in under a minute\n")?;
     let duration = if args.fast { TRAFFIC_FAST } else { TRAFFIC };
@@ -81,16 +87,23 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     environment.folder.keep = args.keep;
     let outcome = tokio::select! {
         outcome = run::run(&mut environment, &screen, traffic) => outcome,
-        () = interrupted => Err(hint::failed("interrupted", "everything that was started is stopped")),
+        () = &mut interrupted => Err(hint::failed("interrupted", "everything that was started is stopped")),
+    };
+    let shown = outcome.and_then(|(checks, receivers)| screen.show(&checks).map(|()| receivers));
+    let ended = match shown {
+        Ok(receivers) if args.console => tokio::select! {
+            ended = console::stay(&mut environment, receivers, &screen) => ended,
+            () = &mut interrupted => Ok(()),
+        },
+        shown => shown.map(drop),
     };
     let path = environment.folder.path.clone();
     let stopped = environment.stop().await;
     if args.keep {
         screen.line(format_args!("\nkept: {} (demo.toml, daemon-1.log, daemon-2.log, redis/)", path.display()))?;
     }
-    let checks = outcome?;
+    ended?;
     stopped?;
-    screen.show(&checks)?;
     if args.format.format() == Format::Table {
         screen.line("\nNext: the quick start in README.md: an alert of your own in a minute")?;
     }

@@ -17,6 +17,7 @@ use super::expected::SimulatedAlert;
 use super::received::{AlertNumbers, FAILURES, LocalReceivers, ReceivedAttempt};
 use super::scenario::{self, Hold, HoldName, SECOND_GRANT, Scenario, SimulatedSubject, SubjectUse};
 use super::screen::Screen;
+use crate::console::config::OFF;
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
 use crate::redis_client::{Partition, Partitions, RedisEndpoint};
@@ -40,12 +41,13 @@ pub(super) struct DemoTraffic {
     pub(super) partitions: u32,
 }
 
-/// Sends the traffic, kills the daemon meanwhile, and compares expected and observed numbers.
+/// Sends the traffic, kills the daemon meanwhile, and compares expected and observed numbers. Returns the receivers
+/// too: they receive until they are dropped.
 pub(super) async fn run(
     environment: &mut DemoEnvironment,
     screen: &Screen,
     DemoTraffic { duration, partitions: count }: DemoTraffic,
-) -> anyhow::Result<Vec<Comparison>> {
+) -> anyhow::Result<(Vec<Comparison>, LocalReceivers)> {
     let receivers = LocalReceivers::start().await.context("start the receivers of mail and webhooks")?;
     let (folder, redis) = (environment.folder.path.as_path(), &environment.redis);
     let keys = Keys::of_partition(STREAM, PartitionNumber::first(count)).with_separator(scenario::separator());
@@ -66,7 +68,7 @@ pub(super) async fn run(
     screen.set_up("", format_args!("{flaky}/frank fails {FAILURES} times first"))?;
     let hset = format!("HSET {SUBJECT_PREFIX_DEFAULT}alice plan free ...");
     screen.set_up("subjects", format_args!("{written} by {hset}, one without contacts"))?;
-    let daemon = environment.daemon.insert(Daemon::start(folder, "daemon-1.log", None)?);
+    let daemon = environment.daemon.insert(Daemon::start(folder, "daemon-1.log", None, OFF)?);
     let address = daemon.ready().await?;
     screen.set_up("daemon", format_args!("quotabell run (pid {}), http://{address}/metrics", daemon.pid))?;
     let (events, seconds) = (HumanCount(scenario.events()), duration.as_secs());
@@ -115,7 +117,7 @@ pub(super) async fn run(
             (id, AlertNumbers { percent: threshold.percent().map_or(0, Percent::get), used, limit })
         }));
     }
-    Ok(compare(scenario, &run.seen))
+    Ok((compare(scenario, &run.seen), run.receivers))
 }
 
 /// A running demonstration.
@@ -202,7 +204,7 @@ impl Run<'_> {
         daemon.kill().await?;
         let sent = events(self.sent.get());
         self.screen.say(Color::Red, "kill -9", format_args!("the daemon (pid {pid}) is dead after {sent}"))?;
-        *daemon = Daemon::start(self.folder, "daemon-2.log", Some(self.address))?;
+        *daemon = Daemon::start(self.folder, "daemon-2.log", Some(self.address), OFF)?;
         let unread = HumanCount(unread(self.partitions).await?);
         daemon.ready().await?;
         self.seen.taken_over = Some(Instant::now());

@@ -10,7 +10,8 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::form::{PortalForm, finished};
 use super::notice::PortalNotice;
-use super::show::{Shown, respond};
+use super::render::Shown;
+use super::show::respond;
 use super::state::{PortalState, WithPortal};
 use super::test_message::send_test;
 use super::visitor::ContactsVisitor;
@@ -35,10 +36,10 @@ pub(super) async fn add(
     let adding = add_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields);
     let shown = match finished(adding).await {
         Ok(None) => return told(PortalNotice::Added),
-        Ok(secret) => Shown { told: Some(PortalNotice::Added), secret },
-        Err(notice) => Shown { told: Some(notice), secret: None },
+        Ok(secret) => Shown { told: Some(PortalNotice::Added), secret, ..Shown::default() },
+        Err(notice) => Shown { told: Some(notice), ..Shown::default() },
     };
-    respond(&portal, &visitor, shown, (&headers, &uri)).await
+    respond(&portal, visitor, shown, (&headers, &uri)).await
 }
 
 /// Returns the secret that was generated for the contact, if it needs one.
@@ -76,7 +77,10 @@ pub(super) async fn change(
 ) -> Response {
     match finished(change_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields)).await {
         Ok(notice) => told(notice),
-        Err(notice) => respond(&portal, &visitor, Shown { told: Some(notice), secret: None }, (&headers, &uri)).await,
+        Err(notice) => {
+            let shown = Shown { told: Some(notice), ..Shown::default() };
+            respond(&portal, visitor, shown, (&headers, &uri)).await
+        }
     }
 }
 

@@ -6,12 +6,15 @@
 //! they look.
 
 mod assets;
+mod chart;
 pub(crate) mod config;
 mod contacts;
 mod error;
 mod form;
 mod html;
+mod last_pages;
 mod notice;
+mod render;
 mod router;
 mod sample;
 mod show;
@@ -20,5 +23,6 @@ mod test_message;
 mod visitor;
 
 pub(crate) use html::PortalHtml;
+pub(crate) use last_pages::LastPages;
 pub(crate) use router::with_portal;
 pub(crate) use state::{PortalState, READS_MAX};

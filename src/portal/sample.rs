@@ -1,14 +1,23 @@
 //! Samples with which the templates are checked: every failure, every notice, and a page with everything.
 
 use minijinja::{Value, context};
-use serde_json::json;
 
+use super::chart::PortalChart;
 use super::notice::{PortalFailure, PortalNotice};
 use crate::channels::Sample;
+use crate::forecast::ForecastState;
+use crate::html::chart::Chart;
 use crate::html::environment::shown;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, Channel, ContactId, DeliveryState, MetricFormat, Threshold};
-use crate::views::portal::{PortalAlertView, PortalContactState, PortalContactView, PortalDeliveryView};
+use crate::types::{Alert, Channel, ContactId, DeliveryState, MetricFormat, Period, Threshold, Window};
+use crate::views::forecast::ForecastView;
+use crate::views::portal::{
+    PortalAlertView, PortalContactState, PortalContactView, PortalDeliveryView, PortalMetricView, PortalView,
+    PortalWindowView,
+};
+use crate::views::usage::WindowUsageView;
+
+const READ_AT: &str = "2026-11-21T08:37:00.000Z";
 
 /// What pages are rendered from.
 pub(super) fn contents() -> Vec<Value> {
@@ -17,54 +26,43 @@ pub(super) fn contents() -> Vec<Value> {
     failures.chain(notices).chain([content(&empty(), None)]).collect()
 }
 
-fn content((view, charts): &(serde_json::Value, serde_json::Value), told: Option<PortalNotice>) -> Value {
+fn content((view, charts): &(PortalView, Vec<PortalChart>), told: Option<PortalNotice>) -> Value {
     context! {
-        failure => (), up => "../", view => shown(view), charts => shown(charts),
+        failure => (), up => "../", view => shown(view), charts => shown(charts), is_last => told.is_none(),
         secret => told.map(|_| "whsec_x"), may_change => told.is_some(), return_url => told.map(|_| "https://a.test/"),
-        expires_at => "2026-11-21T08:37:00.000Z", channels => shown(&Channel::SENDING),
+        expires_at => READ_AT, channels => shown(&Channel::SENDING),
         told => told.map(PortalNotice::as_str), is_fault => false,
     }
 }
 
-fn empty() -> (serde_json::Value, serde_json::Value) {
-    let view = json!({
-        "subject": "alice", "name": null, "timezone": "UTC", "metrics": [], "history": [], "alerts": [],
-        "contacts": [], "read_at": "2026-11-21T08:37:00.000Z",
-    });
-    (view, json!([]))
+fn read_at() -> Rfc3339 {
+    Rfc3339(READ_AT.parse().expect("a time"))
 }
 
-fn filled() -> (serde_json::Value, serde_json::Value) {
-    let at = "2026-11-21T08:37:00.000Z";
-    let read_at = at.parse().expect("a time");
-    let format = json!({"name": "API spend", "unit": "USD", "scale": 2});
-    let forecast = |state: &str| json!({"state": state, "expected_at": at, "earliest_at": at, "latest_at": at});
-    let window = |window: &str, more: serde_json::Value| {
-        let mut value = json!({
-            "window": window, "period": "2026-11-21", "starts_at": at, "resets_at": at, "used": 400, "limit": 500,
-            "used_percent": 80.0, "alerts": [], "pace": 500,
-        });
-        value
-            .as_object_mut()
-            .into_iter()
-            .for_each(|fields| fields.extend(more.as_object().cloned().unwrap_or_default()));
-        value
+fn empty() -> (PortalView, Vec<PortalChart>) {
+    let view = PortalView {
+        subject: Sample::example().subject,
+        name: None,
+        timezone: "UTC",
+        metrics: Vec::new(),
+        history: Vec::new(),
+        alerts: Vec::new(),
+        contacts: Vec::new(),
+        read_at: read_at(),
     };
-    let windows = ["hour", "day", "week", "month", "quarter", "year"].map(|name| window(name, json!({})));
-    let states = ["unknown", "unlikely", "possible", "likely", "reached"];
-    let forecasts = states.map(|state| window("day", json!({"forecast": forecast(state)})));
-    let coarse = json!({"forecast": {"state": "likely", "probability": 0.9}});
-    let none = json!({"limit": null, "used": null, "used_percent": null, "resets_at": null, "pace": null});
-    let empty = json!({"limit": 0, "used": 0, "used_percent": null, "forecast": {"state": "unknown"}});
-    let rest = [window("day", coarse), window("total", none), window("total", empty)];
-    let windows: Vec<_> = windows.into_iter().chain(forecasts).chain(rest).collect();
+    (view, Vec::new())
+}
+
+fn filled() -> (PortalView, Vec<PortalChart>) {
+    let format = MetricFormat { name: "API spend".parse().ok(), unit: "USD".parse().ok(), scale: 2 };
     let deliveries = DeliveryState::ALL.map(|state| PortalDeliveryView { address: "a@b.test".to_owned(), state });
     let thresholds = ["80", "used:9", "remaining:9"].map(|threshold| threshold.parse().expect("a threshold"));
     let alert = |(at_most, threshold): (usize, Threshold)| PortalAlertView {
-        alert: Alert { status: Some(None.into()), ..Sample::example().alert(threshold, read_at) },
-        format: MetricFormat { name: "API spend".parse().ok(), unit: "USD".parse().ok(), scale: 2 },
+        alert: Alert { status: Some(None.into()), ..Sample::example().alert(threshold, read_at().0) },
+        format: format.clone(),
         deliveries: deliveries.iter().take(at_most * 3).cloned().collect(),
     };
+    let alerts: Vec<PortalAlertView> = thresholds.into_iter().enumerate().map(alert).collect();
     let contact = |(state, muted_until, here): (PortalContactState, Option<Rfc3339>, bool)| PortalContactView {
         id: ContactId::from_stored("c_1"),
         channel: Channel::SENDING[0],
@@ -76,17 +74,49 @@ fn filled() -> (serde_json::Value, serde_json::Value) {
         added_by_subject: here,
     };
     let contacts = PortalContactState::ALL.map(|state| (state, None, true));
-    let contacts = contacts.into_iter().chain([(PortalContactState::Muted, Some(Rfc3339(read_at)), false)]);
-    let view = json!({
-        "subject": "alice", "name": "Alice", "timezone": "UTC",
-        "metrics": [{"metric": "cost", "format": format, "windows": windows}], "history": [],
-        "alerts": thresholds.into_iter().enumerate().map(alert).collect::<Vec<_>>(),
-        "contacts": contacts.map(contact).collect::<Vec<_>>(), "read_at": at,
-    });
-    let bar = json!({"label": "2026-11-21", "value": 400, "x": 0, "y": 0, "width": 9, "height": 9});
-    let chart = |limit: Option<u64>| {
-        json!({"name": "API spend", "format": format, "limit": limit,
-            "chart": {"width": 900, "height": 120, "bars": [bar], "limit_y": limit}})
+    let contacts = contacts.into_iter().chain([(PortalContactState::Muted, Some(read_at()), false)]);
+    let Alert { metric, period, .. } = alerts[0].alert.clone();
+    let metrics = vec![PortalMetricView { metric, format: format.clone(), windows: windows(period) }];
+    let view = PortalView {
+        name: "Alice".parse().ok(),
+        metrics,
+        alerts,
+        contacts: contacts.map(contact).collect(),
+        ..empty().0
     };
-    (view, json!([chart(Some(9)), chart(None)]))
+    let chart = |limit| PortalChart {
+        name: "API spend".to_owned(),
+        format: format.clone(),
+        limit,
+        chart: Chart::new(["2026-11-20", "2026-11-21"].map(|day| (day.to_owned(), 400)).into_iter(), limit),
+    };
+    (view, vec![chart(Some(9)), chart(None)])
+}
+
+/// Each window, each state of a forecast, a window without a limit, and one without granted units.
+fn windows(period: Period) -> Vec<PortalWindowView> {
+    let limited = |window| WindowUsageView {
+        window,
+        period,
+        starts_at: Some(read_at()),
+        resets_at: Some(read_at()),
+        used: Some(400),
+        limit: Some(500),
+        granted: None,
+        limit_from: None,
+        used_percent: Some(80.0),
+        forecast: None,
+        alerts: Vec::new(),
+    };
+    let of_each = Window::ALL.map(limited).into_iter();
+    let forecast = |forecast| WindowUsageView { forecast: Some(forecast), ..limited(Window::Day) };
+    let forecasts = ForecastState::ALL.into_iter();
+    let forecasts = forecasts.flat_map(|state| [None, Some(read_at())].map(|at| ForecastView::sample(state, at)));
+    let unlimited = WindowUsageView { limit: None, used: None, used_percent: None, ..limited(Window::Day) };
+    let ends_never = WindowUsageView { resets_at: None, ..limited(Window::Total) };
+    let nothing = WindowUsageView { limit: Some(0), used: Some(0), used_percent: None, ..ends_never.clone() };
+    let all = of_each.chain(forecasts.map(forecast)).chain([unlimited, ends_never, nothing]);
+    let both =
+        all.flat_map(|usage| [Some(450), Some(550), None].map(|pace| PortalWindowView { usage: usage.clone(), pace }));
+    both.collect()
 }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use tokio::sync::Semaphore;
 
 use super::html::PortalHtml;
+use super::last_pages::LastPages;
 use crate::channels::Channels;
 use crate::verification::VerificationService;
 use crate::views::Observer;
@@ -28,6 +29,8 @@ pub struct PortalState {
     pub history_days: u32,
     /// Bounds the pages that are read at the same time: each needs many calls.
     pub reads: Semaphore,
+    /// What visitors see while Redis is away.
+    pub last_pages: LastPages,
     /// Templates and branding.
     pub html: PortalHtml,
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Path};
+use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
 
-use super::notice::PortalFailure;
+use super::notice::{PortalFailure, PortalNotice};
+use super::render::rendered_last;
 use super::state::PortalState;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::contacts::text_settings::read_locale;
@@ -16,6 +18,7 @@ use crate::signing::portal_gate::open;
 /// A visitor, with what its token permits.
 #[derive(Debug)]
 pub(super) struct PortalVisitor {
+    pub(super) token: String,
     pub(super) access: PortalAccess,
     /// The language of its pages.
     pub(super) language: String,
@@ -30,14 +33,25 @@ impl FromRequestParts<Arc<PortalState>> for PortalVisitor {
 
     async fn from_request_parts(parts: &mut Parts, portal: &Arc<PortalState>) -> Result<Self, Response> {
         let token = Path::<String>::from_request_parts(parts, portal).await.map(|Path(token)| token);
-        let visitor = verified(parts, portal, &token.unwrap_or_default()).await;
-        visitor.map_err(|failure| failure.into_response(portal, &parts.headers, parts.uri.path()))
+        let token = token.unwrap_or_default();
+        let of_request = (&parts.headers, &parts.uri);
+        verified(parts, portal, token.clone()).await.map_err(|failure| match failure {
+            // A form did nothing then.
+            PortalFailure::Later => {
+                let told = (parts.method != Method::GET).then_some(PortalNotice::Unavailable);
+                rendered_last(portal, &token, told, of_request)
+            }
+            failure => {
+                portal.last_pages.forget(&token);
+                failure.into_response(portal, &parts.headers, parts.uri.path())
+            }
+        })
     }
 }
 
-async fn verified(parts: &Parts, portal: &PortalState, token: &str) -> Result<PortalVisitor, PortalFailure> {
+async fn verified(parts: &Parts, portal: &PortalState, token: String) -> Result<PortalVisitor, PortalFailure> {
     let first = portal.observer.partitions.first();
-    let opened = tokio::time::timeout(CALL_TIMEOUT, open(first, token)).await;
+    let opened = tokio::time::timeout(CALL_TIMEOUT, open(first, &token)).await;
     let access = opened.map_err(|_| PortalFailure::Later)??;
     let stored = match access.locale() {
         Some(locale) => Some(locale.clone()),
@@ -47,7 +61,7 @@ async fn verified(parts: &Parts, portal: &PortalState, token: &str) -> Result<Po
         }
     };
     let language = portal.html.language(stored.as_ref(), &parts.headers);
-    Ok(PortalVisitor { access, language })
+    Ok(PortalVisitor { token, access, language })
 }
 
 impl FromRequestParts<Arc<PortalState>> for ContactsVisitor {

@@ -7,10 +7,12 @@ use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::SubjectSettings;
 use crate::forecast::window::LimitInPeriod;
 use crate::forecast::{ForecastState, UsageProfile, WindowForecast};
 use crate::ledger::{daily_usage, usage_profiles};
-use crate::redis_client::Partition;
+use crate::redis_client::{Partition, Partitions};
+use crate::subjects::{Plans, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{Day, DaySpan, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs};
 use crate::zones::Zone;
@@ -79,6 +81,52 @@ pub async fn read_known(
     Ok(known.map(|(profile, days)| KnownUsage { profile: profile.read(), days }).collect())
 }
 
+/// A limit, and how much of it is used.
+#[derive(Debug)]
+pub struct LimitInUse<'a> {
+    pub subject: &'a Subject,
+    pub metric: &'a Metric,
+    pub period: Period,
+    pub used: u64,
+    pub limit: u64,
+}
+
+/// The forecasts of limits in periods that `now` is in, each in the zone of its subject, in their order. Three requests
+/// for each partition that has one of the subjects.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection.
+pub async fn read_forecasts(
+    partitions: &Partitions,
+    plans: &Plans,
+    of: &[LimitInUse<'_>],
+    now: UnixMs,
+) -> RedisResult<Vec<Option<ForecastView>>> {
+    let mut forecasts: Vec<Option<ForecastView>> = of.iter().map(|_| None).collect();
+    for partition in partitions.iter() {
+        let is_here = |of: &LimitInUse| {
+            of.period.window().has_forecast() && partitions.partition_of(of.subject).number() == partition.number()
+        };
+        let (at, here): (Vec<usize>, Vec<&LimitInUse>) = of.iter().enumerate().filter(|(_, of)| is_here(of)).unzip();
+        if here.is_empty() {
+            continue;
+        }
+        let subjects: Vec<&Subject> = here.iter().map(|of| of.subject).collect();
+        let stored = StoredLevels::read_each(&partition.client, &partition.keys, &subjects).await?;
+        let asked: Vec<(&Subject, &Metric)> = here.iter().map(|of| (of.subject, of.metric)).collect();
+        let known = read_known(partition, &asked, now).await?;
+        for (((at, of), stored), known) in at.into_iter().zip(here).zip(stored).zip(known) {
+            let Ok(stored) = stored else { continue };
+            let SubjectSettings { zone, billing, .. } = SubjectSettings::read(&stored, plans);
+            let span = PeriodSpan::containing(of.period.window(), zone, billing, now);
+            let span = span.filter(|span| span.period == of.period);
+            forecasts[at] = span.and_then(|span| ForecastView::new(&known, zone, span, now, of.used, of.limit));
+        }
+    }
+    Ok(forecasts)
+}
+
 impl ForecastView {
     /// The forecast of a limit; `None` without a limit, or for a period that `now` is not in.
     pub fn new(known: &KnownUsage, zone: Zone, span: PeriodSpan, now: UnixMs, used: u64, limit: u64) -> Option<Self> {
@@ -94,6 +142,21 @@ impl ForecastView {
         let probability = probability.map(|probability| (probability * 100.0).round() / 100.0);
         let [expected_at, earliest_at, latest_at] = [expected_at, earliest_at, latest_at].map(|at| at.map(Rfc3339));
         Some(Self { state, probability, expected_at, earliest_at, latest_at, times_usual, zone, period: span.period })
+    }
+
+    /// A sample for templates: with these times, or without any.
+    pub fn sample(state: ForecastState, at: Option<Rfc3339>) -> Self {
+        let (zone, period) = (Zone::UTC, Period::ALL_TIME);
+        Self {
+            state,
+            probability: None,
+            expected_at: at,
+            earliest_at: at,
+            latest_at: at,
+            times_usual: 1.0,
+            zone,
+            period,
+        }
     }
 
     /// A sentence for people, without a full stop; `None` unless it is possible or likely.

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::alert_outcomes::AlertDeliveriesView;
+use super::forecast::{ForecastView, LimitInUse, read_forecasts};
 use super::top::{PlanAndLimit, SETTINGS_AT_ONCE, plans_and_limits};
 use super::{Cursor, Observer, alerts};
 use crate::ledger::batch::MetricPeriod;
@@ -56,6 +57,9 @@ pub struct NearSubjectView {
     pub used_percent: f64,
     /// When the count begins again; null for a total.
     pub resets_at: Option<Rfc3339>,
+    /// Whether and when the limit will be reached; absent if it is, and in a window without forecasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastView>,
     /// The thresholds that were reached in this period, ascending.
     #[schemars(length(min = 1))]
     pub reached: Vec<ReachedThresholdView>,
@@ -134,16 +138,29 @@ impl Observer {
             None => next.map(|slice| NearCursor { slice: Some(slice), after: None }),
         };
         rows.truncate(limit);
-        let subjects = self.near_views(&rows).await?;
+        let subjects = self.near_views(&rows, now).await?;
         let next = next.map(|next| Cursor(next).to_string());
         Ok(NearView { subjects, examined, next, read_at: Rfc3339(now) })
     }
 
-    /// The rows, with who was notified.
-    pub(super) async fn near_views(&self, rows: &[NearRow]) -> RedisResult<Vec<NearSubjectView>> {
+    /// The rows, with who was notified and when the limit will be reached.
+    pub(super) async fn near_views(&self, rows: &[NearRow], now: UnixMs) -> RedisResult<Vec<NearSubjectView>> {
         let raised: Vec<&Alert> = rows.iter().flat_map(|row| &row.alerts).collect();
         let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
-        Ok(rows.iter().map(|row| NearSubjectView::new(row, &self.plans, deliveries.by_ref())).collect())
+        let mut views: Vec<NearSubjectView> =
+            rows.iter().map(|row| NearSubjectView::new(row, &self.plans, deliveries.by_ref())).collect();
+        let below = rows.iter().filter(|row| row.count.used < row.limit).map(|row| LimitInUse {
+            subject: &row.count.subject,
+            metric: &row.of.metric,
+            period: row.of.period,
+            used: row.count.used,
+            limit: row.limit,
+        });
+        let forecasts = read_forecasts(&self.partitions, &self.plans, &below.collect::<Vec<_>>(), now).await?;
+        for (view, forecast) in views.iter_mut().filter(|view| view.used < view.limit).zip(forecasts) {
+            view.forecast = forecast;
+        }
+        Ok(views)
     }
 
     /// Reads a slice of the records, with the counts and limits of now.
@@ -221,6 +238,7 @@ impl NearSubjectView {
             limit: row.limit,
             used_percent: used_percent(row.count.used, row.limit),
             resets_at: row.alerts.last().and_then(|alert| alert.resets_at),
+            forecast: None,
             reached: reached.collect(),
         }
     }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::SubjectSettings;
-use super::forecast::{ForecastView, read_known};
+use super::forecast::{ForecastView, LimitInUse, read_forecasts};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::redis_client::{Partition, Partitions};
@@ -140,8 +140,14 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
             RankedSubjectView { subject, plan, used, limit, used_percent, forecast: None, thresholds }
         }));
     }
-    add_forecasts(partitions, plans, of, read_at.0, &mut subjects).await?;
     let MetricPeriod { metric, period } = of.clone();
+    let limited = subjects.iter().filter_map(|RankedSubjectView { subject, used, limit, .. }| {
+        Some(LimitInUse { subject, metric: &metric, period, used: *used, limit: (*limit)? })
+    });
+    let forecasts = read_forecasts(partitions, plans, &limited.collect::<Vec<_>>(), read_at.0).await?;
+    for (of, forecast) in subjects.iter_mut().filter(|of| of.limit.is_some()).zip(forecasts) {
+        of.forecast = forecast;
+    }
     let format = plans.format_of(&metric);
     Ok(TopView { metric, format, window: period.window(), period, by: *by, read_at, subjects })
 }
@@ -182,38 +188,6 @@ pub(super) async fn plans_and_limits(
         Ok(PlanAndLimit { plan, limit: limit.map(LimitUnits::get), thresholds })
     };
     counts.iter().map(of_subject).collect()
-}
-
-/// Adds the forecasts of limits in periods that the present is in, each in the subject's zone.
-async fn add_forecasts(
-    partitions: &Partitions,
-    plans: &Plans,
-    MetricPeriod { metric, period }: &MetricPeriod,
-    now: UnixMs,
-    ranked: &mut [RankedSubjectView],
-) -> RedisResult<()> {
-    if !period.window().has_forecast() {
-        return Ok(());
-    }
-    for partition in partitions.iter() {
-        let is_here = |of: &&mut RankedSubjectView| {
-            of.limit.is_some() && partitions.partition_of(&of.subject).number() == partition.number()
-        };
-        let mut here: Vec<&mut RankedSubjectView> = ranked.iter_mut().filter(is_here).collect();
-        let subjects: Vec<Subject> = here.iter().map(|of| of.subject.clone()).collect();
-        let subjects: Vec<&Subject> = subjects.iter().collect();
-        let stored = StoredLevels::read_each(&partition.client, &partition.keys, &subjects).await?;
-        let asked: Vec<(&Subject, &Metric)> = subjects.iter().map(|subject| (*subject, metric)).collect();
-        let known = read_known(partition, &asked, now).await?;
-        for ((of, stored), known) in here.iter_mut().zip(stored).zip(known) {
-            let (Ok(stored), Some(limit)) = (stored, of.limit) else { continue };
-            let SubjectSettings { zone, billing, .. } = SubjectSettings::read(&stored, plans);
-            let span = PeriodSpan::containing(period.window(), zone, billing, now);
-            let span = span.filter(|span| span.period == *period);
-            of.forecast = span.and_then(|span| ForecastView::new(&known, zone, span, now, of.used, limit));
-        }
-    }
-    Ok(())
 }
 
 /// The highest-ranked of the offered subjects.

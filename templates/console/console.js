@@ -55,6 +55,9 @@
     labelCells(root);
   };
 
+  // On a small screen the navigation scrolls.
+  document.querySelector("header [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
   const zone = byId("zone"), help = byId("help");
   if (!zone) return;
   const showZone = () => {

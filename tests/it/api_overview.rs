@@ -12,7 +12,7 @@ use crate::support::outbox::{
 };
 use quotabell::contacts::Contact;
 use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, Keys, Mute, Outcome, OutcomeClass, UnixMs, keys};
+use quotabell::types::{Alert, Keys, Mute, Outcome, OutcomeClass, PartitionNumber, Separator, UnixMs, keys};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -173,9 +173,10 @@ async fn lists_of_many_subjects_are_read_in_bounded_slices() {
             let part = get(&api, &format!("{path}?limit=1000{after}")).await;
             assert!(calls(&outbox, &["hlen"]).await - before[0] <= 64 * 256, "hashes are counted without a bound");
             assert!(calls(&outbox, &["hvals"]).await - before[1] <= 256, "hashes are read without a bound");
-            // The counts and settings of a slice, the deliveries of a page, and what the daemon reads meanwhile.
+            // The counts and settings of a slice, the deliveries and forecasts of a page, and what the daemon reads
+            // meanwhile.
             let read = calls(&outbox, &["hget", "hmget"]).await - others;
-            assert!(read <= 3 * 5_100 + 3 * 1000 + 1000, "{read} hashes are read for one page of {path}");
+            assert!(read <= 3 * 5_100 + 12 * 1000 + 1000, "{read} hashes are read for one page of {path}");
             assert!(part["examined"].as_u64().is_some_and(|examined| examined <= 5_000), "{}", part["examined"]);
             slices.insert(part["examined"].as_u64());
             for name in column(&part[list], "subject") {
@@ -190,6 +191,25 @@ async fn lists_of_many_subjects_are_read_in_bounded_slices() {
     let overview = get(&api, "/v1/overview").await;
     assert_eq!(overview["near"]["is_complete"], false);
     daemon.drain().await;
+}
+
+/// With many partitions the dead deliveries of each hour must not cost thousands of calls with every refresh.
+#[tokio::test]
+async fn the_hours_of_many_partitions_are_read_in_few_calls() {
+    const PARTITIONS: u32 = 256;
+    let outbox = Outbox::start();
+    let of = PartitionNumber::of_subject(b"alice", Separator::NONE, PARTITIONS);
+    let dead = Keys::of_partition("usage", of).dead();
+    let _: u64 = outbox.run("ZADD", &[dead.as_str(), &server_time(&outbox.client).await.0.to_string(), "x"]).await;
+    let before = calls(&outbox, &["zcount", "exists"]).await;
+    let count = PARTITIONS.to_string();
+    let run = quotabell(["status", "--json"]).env("QUOTABELL__STREAM__PARTITIONS", &count);
+    let run = run.redis(&outbox.server.url()).run();
+    let hours = serde_json::from_str::<Value>(&run.stdout).expect("JSON")["hours"].clone();
+    let dead = hours.as_array().expect("a list").iter().map(|hour| hour["dead"].as_u64().expect("a number"));
+    assert_eq!(dead.sum::<u64>(), 1, "{hours}");
+    let read = calls(&outbox, &["zcount", "exists"]).await - before;
+    assert!(read <= 4 * PARTITIONS as usize + 48, "{read} calls");
 }
 
 /// A healthy system must not alarm, and each problem must come with its cause and its remedy.

@@ -168,8 +168,9 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     assert!(wrong.status == 400 && wrong.text.contains("for: must be a number and a unit"), "{}", wrong.text);
     assert_eq!(admin.does(&mute, &[("do", "end")]).await, format!("Contact {id} is not muted any more."));
     let subject_mute = admin.form(page, "mute", &[("metric", "")]).await;
-    assert_eq!(admin.does(&subject_mute, &[("do", "mute"), ("reason", "x")]).await, "The subject is muted: x.");
-    let said = admin.does(&subject_mute, &[("do", "mute"), ("metric", "tokens")]).await;
+    let said = admin.does(&subject_mute, &[("do", "mute"), ("for", ""), ("reason", "x")]).await;
+    assert_eq!(said, "The subject is muted: x.");
+    let said = admin.does(&subject_mute, &[("do", "mute"), ("for", ""), ("metric", "tokens")]).await;
     assert_eq!(said, "Metric tokens is muted.");
     assert_eq!(admin.does(&subject_mute, &[("do", "end")]).await, "The subject is not muted any more.");
     let disabled = r#"[{"id":"d","channel":"email","address":"a@b.test","disabled":{"reason":"gone","detail":"x","at":"2026-11-21T08:00:00Z"}}]"#;

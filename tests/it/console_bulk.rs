@@ -173,7 +173,11 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
     assert_eq!(admin.does(&form, &[]).await, "1 delivery retried. 1 delivery skipped: being attempted.");
     // One.
     let page = admin.get(&format!("/delivery?id={}", dead[0])).await;
-    assert!(page.text.contains("Replay…") && !page.text.contains("quotabell deliveries retry"), "{}", page.text);
+    assert!(
+        page.text.contains("Send it again: replay…") && !page.text.contains("quotabell deliveries retry"),
+        "{}",
+        page.text
+    );
     let form = forms(&preview(&admin, &format!("do=discard&id={}", dead[0])).await.text).pop().expect("a form");
     let answer = admin.post(&form, &[]).await;
     assert!(

@@ -420,6 +420,42 @@ async fn a_delivery_to_the_fallback_is_not_shown_under_an_equal_id() {
     api.daemon.drain().await;
 }
 
+/// A customer who reloads while Redis is away must find more than an error, and nothing of anybody else.
+#[tokio::test]
+async fn without_redis_the_page_that_was_read_last_is_shown_without_forms() {
+    let mut api = start().await;
+    let visitor = visitor(&mut api).await;
+    api.use_units("alice", 85).await;
+    let (seen, unseen) = (link_to(&api, "alice", &may_all()).await, link_to(&api, "alice", &json!({})).await);
+    let (expired, ends) = (link_to(&api, "bob", &json!({})).await, link_to(&api, "bob", &json!({"for": "1s"})).await);
+    for path in [&seen, &expired, &ends] {
+        assert_eq!(visitor.get(path).await.status, 200);
+    }
+    assert_eq!(api.caller.delete("/v1/subjects/bob/portal").await.status, 204);
+    crate::support::eventually::eventually("it has expired", || async {
+        (visitor.get(&ends).await.status == 410).then_some(())
+    })
+    .await;
+    assert_eq!(visitor.get(&expired).await.status, 410, "revoked");
+    api.outbox.server.kill();
+    let page = visitor.get(&seen).await;
+    judge_html(&seen, &page);
+    assert_eq!(page.status, 200, "{}", page.text);
+    assert!(page.text.contains("85 of 100") && page.text.contains("class=\"stale\""), "{}", page.text);
+    assert!(says(&page, "fault").contains("This is the state as of"), "{}", page.text);
+    assert!(forms(&page.text).is_empty(), "{}", page.text);
+    let form = visitor.send("POST", &format!("{seen}contacts"), &[], "channel=email&address=a@b.test").await;
+    judge_html("contacts", &form);
+    assert!(form.status == 503 && form.text.contains("This could not be done at the moment."), "{}", form.text);
+    // Nobody has seen these, or they open nothing any more.
+    for path in [unseen.as_str(), &expired, &ends, &format!("{}x/", seen.trim_end_matches('/'))] {
+        let page = visitor.get(path).await;
+        judge_html(path, &page);
+        assert!(page.status == 503 && page.text.contains("<a href=\"./\">Try again</a>"), "{path}: {}", page.text);
+        assert!(!page.text.contains("of 100"), "{path}: {}", page.text);
+    }
+}
+
 /// Another site that frames the page, or a header that nobody can read, would be the operator's embarrassment.
 #[tokio::test]
 async fn the_operator_may_brand_embed_and_translate_it() {

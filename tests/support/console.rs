@@ -97,8 +97,10 @@ impl Visitor {
     /// Sends a form, and returns what the next page says of it.
     pub async fn does(&self, form: &HtmlForm, fields: &[(&str, &str)]) -> String {
         let page = self.after(&self.post(form, fields).await).await;
-        let said = found(&page.text, "role=\"status\">([^<]*)<");
-        decoded(said.first().unwrap_or_else(|| panic!("nothing is said: {}", page.text)))
+        let said = found(&page.text, "role=\"status\">(.*?)</p>");
+        let said = said.first().unwrap_or_else(|| panic!("nothing is said: {}", page.text));
+        // Times and commands are marked.
+        decoded(&said.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect::<String>())
     }
 
     /// Logs in with a token, as the form does.

@@ -39,8 +39,19 @@ impl Observer {
                 hour.alerts += 1;
             }
         }
-        let mut pipeline = redis::pipe();
+        // Most partitions have no dead deliveries, and there may be 256.
+        let mut exist = redis::pipe();
         for Partition { keys, .. } in self.partitions.iter() {
+            exist.cmd("EXISTS").arg(keys.dead());
+        }
+        let exist: Vec<bool> = self.partitions.first().client.pipe(&exist).await?;
+        let with_dead: Vec<&Partition> =
+            self.partitions.iter().zip(exist).filter_map(|(partition, exists)| exists.then_some(partition)).collect();
+        if with_dead.is_empty() {
+            return Ok(hours);
+        }
+        let mut pipeline = redis::pipe();
+        for Partition { keys, .. } in with_dead {
             for HourOverviewView { starts_at: Rfc3339(start), .. } in &hours {
                 pipeline.cmd("ZCOUNT").arg(keys.dead()).arg(start.0).arg(format!("({}", start.0 + HOUR_MS));
             }

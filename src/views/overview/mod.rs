@@ -67,6 +67,8 @@ pub struct CountingOverviewView {
     pub lag: u64,
     /// When the oldest of them arrived; null if there are none.
     pub oldest_arrived_at: Option<Rfc3339>,
+    /// Number of events that were counted so far.
+    pub counted: u64,
     pub daemons: usize,
     #[schemars(range(min = 1))]
     pub partitions: usize,

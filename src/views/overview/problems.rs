@@ -206,7 +206,8 @@ impl OverviewFacts {
         let RefusedReasonsView { reasons, examined, next } = &self.refused;
         let at_least = if next.is_some() { "At least " } else { "" };
         let events = pluralize(*examined as u64, "event was", "events were");
-        let reasons = named(reasons.iter().map(|reason| format!("{} ({})", reason.reason, reason.count)));
+        let reasons =
+            named(reasons.iter().map(|reason| format!("{} ({})", reason.reason, grouped(reason.count as u64, ","))));
         let cause = format!("{at_least}{events} refused in the last 24 hours and not counted: {reasons}.");
         let command = "quotabell refused list --limit 20";
         (*examined > 0).then(|| problem(SystemProblemKind::EventsRefused, cause, command, *examined as u64))

@@ -85,7 +85,7 @@ impl Observer {
         };
         let near = self.near_slice(&NearFilter::default(), None, now).await?;
         let problems = facts.problems();
-        let counting = counting(&facts);
+        let counting = counting(&facts, totals.counted);
         let newest = raised.into_iter().zip(deliveries).take(NEWEST_ALERTS);
         Ok(OverviewView {
             verdict: verdict(problems.len(), &counting),
@@ -93,7 +93,7 @@ impl Observer {
             counting,
             sending: sending(&totals),
             near: near_numbers(&near),
-            nearest: self.near_views(&near.rows[..near.rows.len().min(NEAREST)]).await?,
+            nearest: self.near_views(&near.rows[..near.rows.len().min(NEAREST)], now).await?,
             hours,
             newest_alerts: newest.map(|(alert, deliveries)| NotifiedAlertView { alert, deliveries }).collect(),
             read_at: Rfc3339(now),
@@ -144,7 +144,7 @@ impl Observer {
     }
 }
 
-fn counting(facts: &OverviewFacts) -> CountingOverviewView {
+fn counting(facts: &OverviewFacts, counted: u64) -> CountingOverviewView {
     let partitions = &facts.system.partitions;
     let state = match () {
         () if !facts.unread().is_empty() => CountingState::Stopped,
@@ -155,6 +155,7 @@ fn counting(facts: &OverviewFacts) -> CountingOverviewView {
         state,
         lag: partitions.iter().map(|partition| partition.lag).sum(),
         oldest_arrived_at: partitions.iter().filter_map(|partition| partition.oldest_arrived_at).min(),
+        counted,
         daemons: facts.system.daemons.len(),
         partitions: partitions.len(),
     }
