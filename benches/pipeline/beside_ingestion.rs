@@ -52,7 +52,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
 }
 
 /// Sends the requests of all nodes; returns the milliseconds that each took.
-fn all_nodes(address: SocketAddr, line: &'static str, steady: Duration) -> anyhow::Result<Series> {
+pub fn all_nodes(address: SocketAddr, line: &'static str, steady: Duration) -> anyhow::Result<Series> {
     let began = Instant::now();
     let node = |node| std::thread::spawn(move || one_node(address, line, node, began, steady));
     let nodes: Vec<_> = (0..NODES).map(node).collect();

@@ -5,9 +5,10 @@
 //! ways; [`shapes`] varies the load; [`latency`] measures an alert from XADD to the webhook, and [`outbox_latency`] to
 //! the outbox; [`deliveries`] measures sending; [`backlog`] has ten million events; [`partitions`] uses one server and
 //! a cluster; [`ingestion`] sends events over HTTP, and [`beside_ingestion`] checks meanwhile; [`memory`] has a million
-//! subjects; [`pages`] opens those of the console. It checks the counts and alerts of every drain; a wrong one ends the
-//! run with exit code 1.
+//! subjects; [`notices`] turns on forecasts and the rest; [`pages`] opens those of the console. It checks the counts and
+//! alerts of every drain; a wrong one ends the run with exit code 1.
 
+mod appended;
 mod backlog;
 mod bench_server;
 mod beside_ingestion;
@@ -26,6 +27,7 @@ mod latency;
 mod load;
 mod machine;
 mod memory;
+mod notices;
 mod outbox_latency;
 mod pages;
 mod partitions;
@@ -94,6 +96,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked.wants("memory") {
         memory::run(size)?;
+    }
+    if asked.wants("notices") {
+        notices::run(size)?;
     }
     if asked.wants("pages") {
         pages::run(size)?;

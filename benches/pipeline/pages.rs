@@ -11,6 +11,7 @@ use quotabell::types::Keys;
 use redis::Connection;
 
 use crate::Size;
+use crate::appended::{AT_ONCE, append, wait_for, wait_until_counted};
 use crate::contenders;
 use crate::daemon::Daemon;
 use crate::figures::{Series, millis, thousands};
@@ -29,10 +30,7 @@ const VIEWERS: usize = 10;
 const VIEW_EVERY: Duration = Duration::from_millis(500);
 /// Subjects without a limit that they reach, for the drains.
 const BUSY: usize = 10_000;
-/// Entries per pipeline.
-const AT_ONCE: usize = 1000;
 const ROUNDS: usize = 3;
-const WAIT_MAX: Duration = Duration::from_secs(1_800);
 
 /// A server with state, and how a daemon on it is started.
 struct Filled {
@@ -50,9 +48,9 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     let daemon = filled.daemon()?;
     let began = Instant::now();
     // The first subjects reach 80 %.
-    filled.append((0..subjects).map(|n| (format!("user-{n:07}"), if n < alerts { 4 } else { 1 })))?;
+    append(&mut filled.connection, (0..subjects).map(|n| (format!("user-{n:07}"), if n < alerts { 4 } else { 1 })))?;
     let deliveries = alerts * CONTACTS;
-    filled.wait_for(|connection| {
+    wait_for(&mut filled.connection, |connection| {
         let made: Option<usize> = redis::cmd("HGET").arg(keys().totals()).arg("made").query(connection)?;
         let pending: usize = redis::cmd("ZCARD").arg(keys().pending()).query(connection)?;
         Ok(made == Some(deliveries) && pending == 0)
@@ -91,7 +89,7 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
     let entries = size.pick(2_000_000, 20_000);
     let (mut alone, mut beside) = (Series::default(), Series::default());
     for round in 0..2 * ROUNDS {
-        filled.append((0..entries).map(|n| (format!("busy-{:05}", n % BUSY), 1)))?;
+        append(&mut filled.connection, (0..entries).map(|n| (format!("busy-{:05}", n % BUSY), 1)))?;
         let (is_beside, stop, console) = (round % 2 == 1, &AtomicBool::new(false), filled.console);
         let daemon = filled.daemon()?;
         let began = Instant::now();
@@ -99,7 +97,7 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
             let viewers: Vec<_> = (0..if is_beside { VIEWERS } else { 0 })
                 .map(|viewer| scope.spawn(move || view(console, viewer, stop)))
                 .collect();
-            let waited = filled.wait_until_counted();
+            let waited = wait_until_counted(&mut filled.connection);
             stop.store(true, Ordering::Relaxed);
             merged(viewers).and(waited)
         })?;
@@ -225,39 +223,6 @@ impl Filled {
 
     fn daemon(&self) -> anyhow::Result<Daemon> {
         Daemon::start(self.server.port(), &self.settings)
-    }
-
-    fn append(&mut self, events: impl Iterator<Item = (String, u64)>) -> anyhow::Result<()> {
-        let events: Vec<(String, u64)> = events.collect();
-        for part in events.chunks(AT_ONCE) {
-            let mut pipeline = redis::pipe();
-            for (subject, units) in part {
-                let event = pipeline.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(subject);
-                event.arg("units").arg(units).ignore();
-            }
-            let () = pipeline.query(&mut self.connection)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until everything that was appended is counted.
-    fn wait_until_counted(&mut self) -> anyhow::Result<()> {
-        self.wait_for(|connection| {
-            type Entries = Vec<(String, Vec<String>)>;
-            let last: Entries =
-                redis::cmd("XREVRANGE").arg(STREAM).arg("+").arg("-").arg("COUNT").arg(1).query(connection)?;
-            let counted: Option<String> = redis::cmd("HGET").arg(keys().checkpoint()).arg("id").query(connection)?;
-            Ok(last.first().is_none_or(|(last, _)| counted.as_deref() == Some(last)))
-        })
-    }
-
-    fn wait_for(&mut self, is_done: impl Fn(&mut Connection) -> anyhow::Result<bool>) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while !is_done(&mut self.connection)? {
-            anyhow::ensure!(began.elapsed() < WAIT_MAX, "not done after {WAIT_MAX:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
     }
 }
 

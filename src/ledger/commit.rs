@@ -244,7 +244,7 @@ fn metric_sets(batch: &Batch) -> BTreeMap<Period, Vec<&str>> {
     sets
 }
 
-/// The possibly new children, by the level above them.
+/// The subjects that may be new to the level above them, by that level.
 fn children_of(batch: &Batch) -> BTreeMap<&Subject, Vec<&str>> {
     let mut children: BTreeMap<&Subject, Vec<&str>> = BTreeMap::new();
     for (parent, child) in &batch.children {

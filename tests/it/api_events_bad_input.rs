@@ -292,6 +292,28 @@ async fn a_body_that_is_too_long_or_incomplete_is_not_taken() {
     ingesting.daemon.drain().await;
 }
 
+/// A client that leaves while its events are appended must lose none of them, nor the reason for a refused one.
+#[tokio::test]
+async fn a_client_that_leaves_after_its_body_is_served_to_the_end() {
+    let mut ingesting = Ingesting::start().await;
+    let server = ingesting.books.server.client();
+    let body = "{\"subject\":\"a\"}\n{\"units\":1}\n";
+    let mut leaving = TcpStream::connect(ingesting.daemon.http().await).await.expect("connected");
+    let _: String = run(&server, &["CLIENT", "PAUSE", "60000", "WRITE"]).await;
+    leaving.write_all((head(body.len()) + body).as_bytes()).await.expect("written");
+    eventually("the append waits", || async {
+        let clients: String = run(&server, &["CLIENT", "LIST"]).await;
+        clients.contains(" cmd=xadd ").then_some(())
+    })
+    .await;
+    leaving.shutdown().await.expect("it leaves");
+    assert_eq!(answered(&mut leaving).await, "", "the daemon closes the connection");
+    let _: String = run(&server, &["CLIENT", "UNPAUSE"]).await;
+    ingesting.counts(1, 0).await;
+    eventually("the refused event is kept", || async { (ingesting.refused().len() == 1).then_some(()) }).await;
+    ingesting.daemon.drain().await;
+}
+
 /// Bodies that arrive at once must not exhaust the memory; the budget must be free again afterwards.
 #[tokio::test]
 async fn bodies_in_flight_are_bounded_together() {
