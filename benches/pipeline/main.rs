@@ -5,8 +5,8 @@
 //! ways; [`shapes`] varies the load; [`latency`] measures an alert from XADD to the webhook, and [`outbox_latency`] to
 //! the outbox; [`deliveries`] measures sending; [`backlog`] has ten million events; [`partitions`] uses one server and
 //! a cluster; [`ingestion`] sends events over HTTP, and [`beside_ingestion`] checks meanwhile; [`memory`] has a million
-//! subjects; [`notices`] turns on forecasts and the rest; [`pages`] opens those of the console. It checks the counts and
-//! alerts of every drain; a wrong one ends the run with exit code 1.
+//! subjects; [`notices`] turns on forecasts and the rest; [`pages`] opens those of the console. It checks the counts
+//! and alerts of every drain; a wrong one ends the run with exit code 1.
 
 mod appended;
 mod backlog;

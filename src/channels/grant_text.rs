@@ -34,7 +34,8 @@ pub(super) fn variables(notice: &GrantNotice, labels: &Labels, purpose: AlertPur
         limit => notice.limit,
         used_percent => used_percent(notice.used, notice.limit),
         raised_at => local(notice.raised_at.0, &notice.timezone),
-        ..labels.variables(notice, purpose, printable)
+        copy => purpose == AlertPurpose::Copy,
+        ..labels.variables(notice, printable)
     }
 }
 

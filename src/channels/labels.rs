@@ -2,7 +2,6 @@
 
 use minijinja::{Value, context};
 
-use super::channel::AlertPurpose;
 use super::sample::{SAMPLE_AT, Sample};
 use crate::subjects::Plans;
 use crate::types::{DisplayName, MetricFormat, Percent, QuotaNotification};
@@ -59,7 +58,6 @@ impl Labels {
     pub(super) fn variables<'a>(
         &self,
         notification: impl Into<QuotaNotification<'a>>,
-        purpose: AlertPurpose,
         name: impl Fn(&str) -> String,
     ) -> Value {
         let Self { subject_name, format, upgrade_url, usage_url } = self;
@@ -74,7 +72,6 @@ impl Labels {
             window => notification.window().as_str(),
             plan => name(notification.plan()),
             timezone => name(notification.timezone()),
-            copy => purpose == AlertPurpose::Copy,
             subject_text => subject_name.as_ref().map_or_else(|| subject.clone(), |name| format!("{name} ({subject})")),
             subject_name => subject_name.unwrap_or_default(),
             metric_name => name(format.name.as_ref().map_or(metric, DisplayName::as_str)),

@@ -27,7 +27,8 @@ pub(super) fn variables(notice: &ResolvedNotice, labels: &Labels, purpose: Alert
         used_percent => used_percent(notice.used, limit),
         resets_at => local_or_empty(notice.resets_at.map(|end| end.0), &notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
-        ..labels.variables(notice, purpose, printable)
+        copy => purpose == AlertPurpose::Copy,
+        ..labels.variables(notice, printable)
     }
 }
 

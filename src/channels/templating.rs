@@ -127,7 +127,8 @@ pub(super) fn variables(alert: &Alert, labels: &Labels, purpose: AlertPurpose, n
         largest_text => largest_text(alert, &name),
         severity => if alert.threshold_share() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
-        ..labels.variables(alert, purpose, &name)
+        copy => purpose == AlertPurpose::Copy,
+        ..labels.variables(alert, &name)
     }
 }
 

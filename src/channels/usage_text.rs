@@ -32,7 +32,8 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
         times_usual => notice.times_usual(),
         resets_at => local(notice.resets_at.0, &notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
-        ..labels.variables(notice, purpose, printable)
+        copy => purpose == AlertPurpose::Copy,
+        ..labels.variables(notice, printable)
     }
 }
 

@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for RefuseAt {
         let percent =
             percent.and_then(|percent| Percent::try_from(percent).ok()).filter(|percent| percent.get() >= 100);
         let expected = "expected a whole percentage, 100 to 1000, or \"never\"";
-        percent.map(Self::Percent).ok_or_else(|| D::Error::custom(format_args!("{value} is invalid, {expected}")))
+        percent.map(Self::Percent).ok_or_else(|| D::Error::custom(format_args!("found {value}, {expected}")))
     }
 }
 
