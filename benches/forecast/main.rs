@@ -1,6 +1,6 @@
 //! Measures the forecasts on public series: `make bench-forecast`. Prints how often an alert in advance is right and
-//! how early it is, beside the two rules that need no profile. `docs/forecast.md` explains the columns.
-//! `cargo bench --bench forecast -- hourly` measures the hourly pass.
+//! how early it is, beside the reference of the method and two rules that need no profile. `docs/forecast.md` explains
+//! the columns. `cargo bench --bench forecast -- hourly` measures the hourly pass.
 
 mod evaluation;
 mod hourly;
@@ -9,10 +9,12 @@ mod hourly;
 mod redis_server;
 #[path = "../../tests/support/redis_server_client.rs"]
 mod redis_server_client;
+mod reference_figures;
 #[allow(dead_code, reason = "the test names the series")]
 mod series;
 
 use evaluation::{Figures, Rule, evaluate};
+use reference_figures::REFERENCE;
 
 fn main() {
     if std::env::args().any(|argument| argument == "hourly") {
@@ -22,8 +24,9 @@ fn main() {
         "{:<8} {:<15} {:>5}  Brier  precision  recall  2 h ahead  lead h  false in 30 days  time error h",
         "source", "rule", "cases"
     );
-    for source in series::SOURCES {
+    for (source, reference) in &REFERENCE {
         let series = series::load(source);
+        print(source, "the reference", Rule::Forecast, reference);
         for (rule, name) in
             [(Rule::Forecast, "forecast >= .9"), (Rule::Linear, "linear"), (Rule::Eighty, "alert at 80 %")]
         {

@@ -11,7 +11,7 @@ use axum::handler::Handler;
 use axum::http::HeaderMap;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{self, MethodFilter, MethodRouter};
+use axum::routing::{self, MethodRouter};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -42,23 +42,12 @@ macro_rules! methods {
 
 methods!(get put post delete);
 
-/// A handler of every method.
+/// A handler of every method, also of those that others define.
 pub(super) fn any<H, M: 'static, I, O>(handler: H) -> DescribedRoute
 where
     H: Handler<M, Arc<ApiState>> + DescribedHandler<I, O>,
 {
-    let methods = [
-        MethodFilter::HEAD,
-        MethodFilter::POST,
-        MethodFilter::PUT,
-        MethodFilter::DELETE,
-        MethodFilter::PATCH,
-        MethodFilter::OPTIONS,
-        MethodFilter::TRACE,
-        MethodFilter::CONNECT,
-    ];
-    let methods = methods.into_iter().fold(MethodFilter::GET, MethodFilter::or);
-    DescribedRoute { router: routing::on(methods, handler), describe: H::describe }
+    DescribedRoute { router: routing::any(handler), describe: H::describe }
 }
 
 /// The parts of an operation that the signature of its handler determines.

@@ -37,7 +37,7 @@ impl Gateway {
 async fn a_gateway_is_answered_by_status_and_header_fields_alone() {
     let gateway = Gateway::start(&[]).await;
     let alice = ("x-quota-subject", "alice");
-    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"] {
         for path in ["/v1/authorize", "/v1/authorize/", "/v1/authorize/orders/7?subject=eve&units=99"] {
             let allowed = gateway.ask(method, path, &[alice]).await;
             assert_eq!((allowed.status, allowed.text.as_str()), (200, ""), "{method} {path}");

@@ -3,6 +3,8 @@
 #[path = "../../benches/forecast/evaluation.rs"]
 #[allow(dead_code, reason = "the bench shows all figures")]
 mod evaluation;
+#[path = "../../benches/forecast/reference_figures.rs"]
+mod reference_figures;
 #[path = "../../benches/forecast/series.rs"]
 mod series;
 
@@ -11,17 +13,9 @@ use std::collections::HashMap;
 use chrono::Weekday;
 use quotabell::forecast::{DayUsage, PastDays, UsageProfile};
 
-use evaluation::{Figures, Rule, evaluate};
+use evaluation::{Rule, evaluate};
+use reference_figures::REFERENCE;
 use series::{Series, load, shares_of_metric};
-
-/// The reference's figures by source: cases, Brier score, precision and recall.
-const FIGURES: [(&str, usize, f64, f64, f64); 5] = [
-    ("nab", 1_068, 0.099, 0.924, 0.866),
-    ("akl", 5_289, 0.071, 0.956, 0.959),
-    ("flights", 4_794, 0.088, 0.913, 0.780),
-    ("ipsc", 489, 0.118, 0.957, 0.333),
-    ("synth", 4_869, 0.084, 0.945, 0.836),
-];
 
 /// A profile that has learned from all days of a series but the last.
 fn learned(series: &Series, shares: &quotabell::forecast::profile::HourShares) -> UsageProfile {
@@ -88,11 +82,15 @@ fn profiles_and_probabilities_agree_with_the_reference() {
 /// An alert in advance is right as often as that of the reference.
 #[test]
 fn figures_are_those_of_the_reference() {
-    for (source, cases, brier, precision, recall) in FIGURES {
+    for (source, reference) in REFERENCE {
         let figures = evaluate(&load(source), Rule::Forecast);
-        let Figures { cases: ours, .. } = figures;
-        assert_eq!(ours, cases, "{source}");
-        for (ours, theirs) in [(figures.brier, brier), (figures.precision, precision), (figures.recall, recall)] {
+        assert_eq!(figures.cases, reference.cases, "{source}");
+        let pairs = [
+            (figures.brier, reference.brier),
+            (figures.precision, reference.precision),
+            (figures.recall, reference.recall),
+        ];
+        for (ours, theirs) in pairs {
             assert!((ours - theirs).abs() <= 0.01, "{source}: {figures:?}");
         }
     }
