@@ -38,7 +38,8 @@ fn router(routes: impl IntoIterator<Item = &'static Route>, api: Arc<ApiState>) 
         let guard = Authorization { api: Arc::clone(&api), route };
         let layer = from_fn_with_state(guard, authorize);
         let endpoint = || {
-            let endpoint = (route.endpoint)().router.route_layer(layer.clone());
+            // A handler of every method has no route that `route_layer` could guard.
+            let endpoint = (route.endpoint)().router.layer(layer.clone());
             match route.access {
                 Access::Needs(Scope::EventsWrite) => endpoint.route_layer(map_response(count_refused)),
                 _ => endpoint,
