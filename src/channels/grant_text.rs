@@ -35,6 +35,7 @@ pub(super) fn variables(notice: &GrantNotice, labels: &Labels, purpose: AlertPur
         used_percent => used_percent(notice.used, notice.limit),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
+        test => purpose == AlertPurpose::Test,
         ..labels.variables(notice, printable)
     }
 }
@@ -62,7 +63,7 @@ pub(super) fn sample_for(alert: &Alert) -> GrantNotice {
         used,
         plan,
         timezone,
-        raised_at: Rfc3339(SAMPLE_AT),
+        raised_at: Rfc3339(alert.raised_at_ms),
     }
 }
 
@@ -82,8 +83,10 @@ pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, Labels, AlertPurpo
     notices.flat_map(|notice| {
         let expires = notice.expires_at.0;
         [SAMPLE_AT, expires.plus(-5 * HOUR_MS), expires].into_iter().flat_map(move |now| {
-            let kinds = [(AlertPurpose::Alert, Labels::sample()), (AlertPurpose::Copy, Labels::default())];
-            kinds.map(|(purpose, labels)| (notice.clone(), labels, purpose, now))
+            let kinds = [AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (purpose, Labels::default()));
+            let kinds = kinds.into_iter().chain([(AlertPurpose::Alert, Labels::sample())]);
+            let notice = notice.clone();
+            kinds.map(move |(purpose, labels)| (notice.clone(), labels, purpose, now))
         })
     })
 }

@@ -41,4 +41,4 @@ pub use registry::{
     ChannelSettings, Channels, Preview, REGISTRY, check_contact, contact_warning, definition, destination, preview,
 };
 pub use resolver::{DnsConfig, Resolver};
-pub use sample::Sample;
+pub use sample::{Sample, TestKind};

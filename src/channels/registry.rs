@@ -14,10 +14,14 @@ use super::error::ChannelError;
 use super::invalid_contact::InvalidContact;
 use super::labels::Labels;
 use super::resolver::DnsConfig;
-use super::sample::Sample;
+use super::sample::{Sample, TestKind};
 use super::webhook::{self, WebhookChannel, WebhookConfig};
+use super::{grant_text, resolved_text, set_text, usage_text};
 use crate::contacts::{Contact, MessageFormat};
-use crate::types::{Alert, AlertId, Channel, DeliveryId, Destination, Locale, Outcome, Percent, Rate, Secret, UnixMs};
+use crate::types::{
+    Alert, AlertId, Channel, DeliveryId, Destination, GrantNotice, Locale, Outcome, Percent, Rate, ResolvedNotice,
+    Secret, UnixMs, UsageNotice, UsageNoticeKind,
+};
 
 /// The channels through which messages are sent.
 pub const REGISTRY: [&ChannelDefinition; 2] = [&email::DEFINITION, &webhook::DEFINITION];
@@ -215,11 +219,34 @@ impl Channels {
     ///
     /// Each test has its own id, `test_` and the time in milliseconds: a receiver that drops known ids would otherwise
     /// accept only the first test.
-    pub async fn send_test(&self, contact: &Contact, sample: &Sample, labels: &Labels, now: UnixMs) -> Outcome {
-        let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
-        let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
-        let delivery = &DeliveryId::derive(&alert.id, &contact.id);
-        let content = Content::Alert(&alert, AlertPurpose::Test);
+    pub async fn send_test(
+        &self,
+        contact: &Contact,
+        kind: TestKind,
+        (sample, labels): (&Sample, &Labels),
+        now: UnixMs,
+    ) -> Outcome {
+        let (percent, purpose) = (Percent::new(TEST_PERCENT).expect("a legal percentage"), AlertPurpose::Test);
+        let id = &format!("test_{}", now.0);
+        let alert = &Alert { id: AlertId::from_stored(id), ..sample.alert(percent, now) };
+        let grant = &GrantNotice { id: id.clone(), ..grant_text::sample_for(alert) };
+        let resolved = &ResolvedNotice { id: id.clone(), ..resolved_text::sample_for(alert) };
+        let usage_kind = match kind {
+            TestKind::Spike => UsageNoticeKind::Spike,
+            TestKind::Silence => UsageNoticeKind::Silence,
+            _ => UsageNoticeKind::Forecast,
+        };
+        let usage = usage_text::of_kind(usage_kind, usage_text::sample_for(alert));
+        let usage = &UsageNotice { id: id.clone(), ..usage };
+        let set = &set_text::sample_for((id, purpose), alert, usage, labels);
+        let content = match kind {
+            TestKind::Alert => Content::Alert(alert, purpose),
+            TestKind::GrantExpires => Content::GrantExpires(grant, purpose),
+            TestKind::Resolved => Content::Resolved(resolved, purpose),
+            TestKind::Forecast | TestKind::Spike | TestKind::Silence => Content::Usage(usage, purpose),
+            TestKind::Digest => Content::Set(set),
+        };
+        let delivery = &DeliveryId::of_notification(id, &contact.id);
         self.send(Message { delivery, contact, content, labels, unsubscribe: None, more_follows: false, now }).await
     }
 

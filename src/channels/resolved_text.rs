@@ -28,6 +28,7 @@ pub(super) fn variables(notice: &ResolvedNotice, labels: &Labels, purpose: Alert
         resets_at => local_or_empty(notice.resets_at.map(|end| end.0), &notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
+        test => purpose == AlertPurpose::Test,
         ..labels.variables(notice, printable)
     }
 }
@@ -37,7 +38,7 @@ pub(super) fn sample_for(alert: &Alert) -> ResolvedNotice {
     let lower: Threshold = Percent::new(80).expect("a legal percentage").into();
     let lower = Alert { threshold: lower, threshold_units: 0, ..alert.clone() };
     let alerts = if lower.threshold == alert.threshold { vec![alert] } else { vec![&lower, alert] };
-    let at = Rfc3339(SAMPLE_AT.plus(HOUR_MS));
+    let at = Rfc3339(alert.raised_at_ms.plus(HOUR_MS));
     let quota = QuotaNow {
         used: alert.used,
         limit: Some(alert.limit * 2),
@@ -67,7 +68,8 @@ pub(super) fn samples() -> impl Iterator<Item = (ResolvedNotice, Labels, AlertPu
         })
     });
     notices.flat_map(|notice| {
-        let kinds = [(AlertPurpose::Alert, Labels::sample()), (AlertPurpose::Copy, Labels::default())];
-        kinds.map(|(purpose, labels)| (notice.clone(), labels, purpose))
+        let kinds = [AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (purpose, Labels::default()));
+        let kinds = kinds.into_iter().chain([(AlertPurpose::Alert, Labels::sample())]);
+        kinds.map(move |(purpose, labels)| (notice.clone(), labels, purpose))
     })
 }

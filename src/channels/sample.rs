@@ -1,5 +1,6 @@
 //! Sample alerts: templates are checked with them at start, `preview` shows and `send-test` sends them.
 
+use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::{
     Alert, AlertId, AlertKey, BillingStart, DeploymentId, DisplayName, Metric, PeriodSpan, StreamId, Subject,
     Threshold, Units, UnixMs, Window, WindowLimit,
@@ -12,6 +13,28 @@ pub const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
 const LIMIT: u64 = 5000;
 /// The time zone of a sample subject. It has an offset, so that local times of day can be recognized.
 const ZONE: &str = "Europe/Berlin";
+
+text_enum! {
+    /// A kind of notification that a test message can be, by the type of its webhook.
+    pub enum TestKind {
+        /// An alert; its webhook has the type `quota.test`.
+        Alert = "quota.threshold_reached",
+        /// Units of a grant expire.
+        GrantExpires = "quota.grant_expires",
+        /// Alerts have ended.
+        Resolved = "quota.resolved",
+        /// A limit will be reached.
+        Forecast = "quota.forecast",
+        /// Usage is far above the usual.
+        Spike = "quota.spike",
+        /// There is no usage.
+        Silence = "quota.silence",
+        /// An alert and a forecast in one message.
+        Digest = "quota.digest",
+    }
+}
+
+parsed_text_enum!(TestKind, "a kind of notification");
 
 /// The subject of a sample and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]

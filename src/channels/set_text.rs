@@ -16,7 +16,9 @@ const LINE_CHARS: usize = 125;
 pub(super) fn notice(set: &MessageSet<'_>, now: UnixMs) -> NoticeText {
     let subject = common_subject(set);
     let before = if subject.is_empty() { String::new() } else { format!("{subject}: ") };
-    let heading = format!("{}{before}{} quota alerts", if is_copy(set) { "[copy] " } else { "" }, set.items.len());
+    let marks = [(AlertPurpose::Copy, "[copy] "), (AlertPurpose::Test, "[test] ")];
+    let mark = marks.into_iter().find(|(purpose, _)| is_for(set, *purpose)).map_or("", |(_, mark)| mark);
+    let heading = format!("{mark}{before}{} quota alerts", set.items.len());
     let line = |item: &SetItem<'_>| cut(notice_text::line(item.content, &item.labels, now));
     NoticeText { heading, text: set.items.iter().map(line).collect::<Vec<_>>().join("\n") }
 }
@@ -44,15 +46,26 @@ pub(super) fn variables(set: &MessageSet<'_>, emails: &[NoticeText]) -> Value {
         count => set.items.len(),
         items => set.items.iter().zip(emails).map(item).collect::<Vec<_>>(),
         subject_text => common_subject(set),
-        copy => is_copy(set),
+        copy => is_for(set, AlertPurpose::Copy),
+        test => is_for(set, AlertPurpose::Test),
     }
 }
 
 /// A sample: this alert and a notice of usage.
 pub(super) fn sample<'a>(alert: &'a Alert, notice: &'a UsageNotice, labels: &Labels) -> MessageSet<'a> {
-    let contents = [Content::Alert(alert, AlertPurpose::Alert), Content::Usage(notice, AlertPurpose::Alert)];
+    sample_for(("digest_00000000000000000000000000000000", AlertPurpose::Alert), alert, notice, labels)
+}
+
+/// The same with this id and purpose.
+pub(super) fn sample_for<'a>(
+    (id, purpose): (&'a str, AlertPurpose),
+    alert: &'a Alert,
+    notice: &'a UsageNotice,
+    labels: &Labels,
+) -> MessageSet<'a> {
+    let contents = [Content::Alert(alert, purpose), Content::Usage(notice, purpose)];
     let items = contents.map(|content| SetItem { content, labels: labels.clone() });
-    MessageSet { id: "digest_00000000000000000000000000000000", items: items.into() }
+    MessageSet { id, items: items.into() }
 }
 
 /// Whom all items are about, for people; empty if they are about several.
@@ -69,8 +82,9 @@ fn common_subject(set: &MessageSet<'_>) -> String {
     }
 }
 
-fn is_copy(set: &MessageSet<'_>) -> bool {
-    set.items.iter().any(|item| item.content.purpose() == Some(AlertPurpose::Copy))
+/// Whether it is sent for this purpose.
+fn is_for(set: &MessageSet<'_>, purpose: AlertPurpose) -> bool {
+    set.items.iter().any(|item| item.content.purpose() == Some(purpose))
 }
 
 fn cut(line: String) -> String {

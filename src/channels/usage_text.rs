@@ -33,17 +33,18 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
         resets_at => local(notice.resets_at.0, &notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
+        test => purpose == AlertPurpose::Test,
         ..labels.variables(notice, printable)
     }
 }
 
 /// The sample for `preview`: a forecast for the subject and limit of this alert.
 pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
-    let Alert { subject, metric, limit, used, plan, timezone, window, period, .. } = alert.clone();
+    let Alert { subject, metric, limit, used, plan, timezone, window, period, raised_at_ms: now, .. } = alert.clone();
     let (kind, limit) = (UsageNoticeKind::Forecast, Some(limit));
     let id = UsageNotice::id_of(&DeploymentId::from_stored("sample"), kind, (&subject, &metric, period), limit);
-    let at = |hours: i64| Some(Rfc3339(SAMPLE_AT.plus(hours * HOUR_MS)));
-    let end = alert.resets_at.map_or(SAMPLE_AT.plus(24 * HOUR_MS), |end| end.0);
+    let at = |hours: i64| Some(Rfc3339(now.plus(hours * HOUR_MS)));
+    let end = alert.resets_at.map_or(now.plus(24 * HOUR_MS), |end| end.0);
     UsageNotice {
         window,
         used,
@@ -56,7 +57,22 @@ pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
         latest_at: at(5),
         usual_by_now: 2_860,
         times_usual_tenths: 14,
-        ..UsageNotice::new(id, kind, (&subject, &metric), PeriodSpan { period, start: SAMPLE_AT, end }, SAMPLE_AT)
+        ..UsageNotice::new(id, kind, (&subject, &metric), PeriodSpan { period, start: now, end }, now)
+    }
+}
+
+/// A sample of another kind.
+pub(super) fn of_kind(kind: UsageNoticeKind, forecast: UsageNotice) -> UsageNotice {
+    let unusual = UsageNotice { kind, probability_percent: None, ..forecast.clone() };
+    match kind {
+        UsageNoticeKind::Forecast => forecast,
+        UsageNoticeKind::Spike => unusual,
+        UsageNoticeKind::Silence => UsageNotice {
+            used: 0,
+            silent_since: Some(Rfc3339(forecast.raised_at.0.plus(-72 * HOUR_MS))),
+            usual_per_day: Some(4_800),
+            ..unusual
+        },
     }
 }
 
@@ -72,18 +88,12 @@ pub(super) fn samples() -> impl Iterator<Item = (UsageNotice, Labels, AlertPurpo
         let late = UsageNotice { latest_at: None, ..notice.clone() };
         [notice, UsageNotice { expected_at: None, earliest_at: None, ..late.clone() }, late]
     });
-    let spike = UsageNotice { kind: UsageNoticeKind::Spike, probability_percent: None, ..sample() };
-    let silence = UsageNotice {
-        kind: UsageNoticeKind::Silence,
-        used: 0,
-        silent_since: Some(Rfc3339(SAMPLE_AT.plus(-72 * HOUR_MS))),
-        usual_per_day: Some(4_800),
-        ..spike.clone()
-    };
+    let [spike, silence] = [UsageNoticeKind::Spike, UsageNoticeKind::Silence].map(|kind| of_kind(kind, sample()));
     let unlimited = [&spike, &silence].map(|notice| UsageNotice { limit: None, ..notice.clone() });
     let notices = windows.chain(unlimited).chain([spike, silence]);
     notices.flat_map(|notice| {
-        let kinds = [(AlertPurpose::Alert, Labels::sample()), (AlertPurpose::Copy, Labels::default())];
-        kinds.map(|(purpose, labels)| (notice.clone(), labels, purpose))
+        let kinds = [AlertPurpose::Copy, AlertPurpose::Test].map(|purpose| (purpose, Labels::default()));
+        let kinds = kinds.into_iter().chain([(AlertPurpose::Alert, Labels::sample())]);
+        kinds.map(move |(purpose, labels)| (notice.clone(), labels, purpose))
     })
 }

@@ -9,7 +9,7 @@ use super::context::CliContext;
 use super::subject_settings;
 use crate::actions::contact_spec::{self, ContactColumns, GeneratedSecret};
 use crate::actions::test_message::{ChooseError, choose, sample, start_cooldown, warnings};
-use crate::channels::{Labels, Sample};
+use crate::channels::{Labels, Sample, TestKind};
 use crate::config::Config;
 use crate::contacts::merge::ContactSpec;
 use crate::contacts::resolver::ResolvedContacts;
@@ -29,6 +29,7 @@ Examples:
   quotabell send-test --email a@b.test
   quotabell send-test --webhook https://example.com/hook --webhook-secret whsec_...
   quotabell send-test --webhook https://hooks.slack.com/services/T0/B0/abc --format slack
+  quotabell send-test --webhook https://example.com/hook --kind quota.resolved
   quotabell send-test --subject alice
   quotabell send-test --subject alice --contact a@b.test"
 )]
@@ -39,6 +40,10 @@ pub struct SendTestArgs {
     /// The subject's contact: its id, the beginning of its id, or its address
     #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = AddressArgs::names())]
     pub contact: Option<String>,
+    /// What is sent: quota.threshold_reached, quota.grant_expires, quota.resolved, quota.forecast, quota.spike,
+    /// quota.silence or quota.digest
+    #[arg(long, value_name = "TYPE", default_value_t = TestKind::Alert)]
+    pub kind: TestKind,
     #[command(flatten)]
     pub named: AddressArgs,
     #[command(flatten)]
@@ -82,7 +87,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         return Err(hint::failed(format_args!("contact {}: {fault}", contact.id), hint));
     }
     let labels = Labels::of_sample(&config.plans()?, &sample);
-    let outcome = channels.send_test(&contact, &sample, &labels, now).await;
+    let outcome = channels.send_test(&contact, args.kind, (&sample, &labels), now).await;
     channels.close().await;
     let shown = TestMessageView::new(&contact, &outcome, secret.as_ref());
     output::print(&args.format, &shown, |output| output.pairs(&shown.pairs(&contact)))?;

@@ -13,7 +13,7 @@ use crate::actions::contact_spec::{self, ContactColumns, GeneratedSecret};
 use crate::actions::contacts::{self, AddOutcome, ContactAddition, ContactSelector};
 use crate::actions::test_message::{ChooseError, choose, sample, start_cooldown};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
-use crate::channels::Labels;
+use crate::channels::{Labels, TestKind};
 use crate::contacts::ContactOrigin;
 use crate::contacts::merge::ContactSpec;
 use crate::html::fields::Fields;
@@ -118,7 +118,7 @@ async fn send_test(console: &ConsoleState, subject: &Subject, id: &ContactId) ->
     let now = within(CALL_TIMEOUT, partition.client.server_time()).await?;
     let sample = sample(subject, SubjectSettings::read(&stored, plans));
     let labels = Labels::of_sample(plans, &sample);
-    let outcome = console.channels.send_test(&contact, &sample, &labels, now).await;
+    let outcome = console.channels.send_test(&contact, TestKind::Alert, (&sample, &labels), now).await;
     let Outcome { class, error, hint, took, .. } = &outcome;
     Ok(match class {
         OutcomeClass::Delivered => {

@@ -55,7 +55,7 @@ impl SimulatedAlert {
                 let of_limit = before.iter().filter(|alert| alert.what.ends_with(&format!("% of {limit}")));
                 let mut ended: Vec<AlertId> = of_limit.map(|alert| alert.id.clone()).collect();
                 ended.sort_unstable();
-                let id = ResolvedNotice::id_of(ResolvedScope::Quota, &ended, 0);
+                let id = ResolvedNotice::id_of(ResolvedScope::Quota, &ended, &std::collections::BTreeSet::new());
                 (SimulatedKind::End, AlertId::from_stored(&id))
             }
             _ => {

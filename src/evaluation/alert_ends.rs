@@ -30,6 +30,8 @@ pub(super) struct EndsJudge<'a> {
     pub(super) partition: &'a Partition,
     pub(super) plans: &'a Plans,
     pub(super) contacts: &'a ContactResolver,
+    /// Whether the groups have all their alerts, also those at thresholds that were taken out of plans and subjects.
+    pub(super) are_whole: bool,
 }
 
 /// What became of some groups.
@@ -41,6 +43,8 @@ pub(super) struct SettledEnds {
     pub(super) watched: Vec<Subject>,
     /// Number of raised notices.
     pub(super) notices: usize,
+    /// Quotas whose end is told only once all their alerts were read: nothing of them is stored.
+    pub(super) partly_known: Vec<(Subject, MetricPeriod)>,
 }
 
 /// A group with the settings of its subject.
@@ -78,7 +82,9 @@ impl EndsJudge<'_> {
             if goes_on && newest.any(|alert| judged.ends.end_of(alert).is_some()) {
                 settled.watched.push(known.group.subject.clone());
             }
-            if judged.has_changes() {
+            if !self.are_whole && !judged.resolved.is_empty() {
+                settled.partly_known.push((known.group.subject.clone(), known.group.of.clone()));
+            } else if judged.has_changes() {
                 changed.push((known, judged));
             }
         }
@@ -202,8 +208,8 @@ fn notices(known: &KnownGroup<'_>, judged: &EndsVerdict<'_>) -> Vec<ResolvedNoti
     };
     let notice = |scope, alerts: &[_]| {
         let notice = ResolvedNotice::new(scope, alerts, judged.last_end(alerts)?, quota)?;
-        let round = judged.ends.round_of(scope, &notice.alerts);
-        Some(notice.in_round(round))
+        let withdrawn = judged.ends.withdrawn(scope, &notice.alerts);
+        Some(notice.instead_of(&withdrawn))
     };
     let of_alerts = judged.first_ended.iter().filter_map(|alert| notice(ResolvedScope::Alert, &[*alert]));
     of_alerts.chain(notice(ResolvedScope::Quota, &judged.resolved)).collect()

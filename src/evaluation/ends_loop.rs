@@ -161,7 +161,7 @@ impl EndsLoop {
         let mut groups = alert_ends::groups(&search.of, alerts);
         groups.retain(|group| !is_final(group, now));
         search.is_final &= groups.is_empty();
-        self.settle(agenda, groups, erasures, now).await?;
+        self.settle(agenda, groups, true, erasures, now).await?;
         if !left.is_empty() {
             search.buckets = Some(left);
             agenda.searches.push_front(search);
@@ -203,28 +203,35 @@ impl EndsLoop {
             fields += asked.len() * (thresholds.len() + 1);
             groups.extend(alert_ends::read_each(partition, subject, &thresholds, &asked).await?);
         }
-        self.settle(agenda, groups, erasures, now).await?;
+        // They are few, so all alerts of each are read.
+        let mut whole = Vec::new();
+        for (subject, of) in self.settle(agenda, groups, false, erasures, now).await? {
+            whole.extend(alert_ends::read_whole(partition, &subject, &of).await?);
+        }
+        self.settle(agenda, whole, true, erasures, now).await?;
         Ok(fields)
     }
 
+    /// Returns the quotas of which more must be read.
     async fn settle(
         &self,
         agenda: &mut EndsAgenda,
         mut groups: Vec<AlertGroup>,
+        are_whole: bool,
         erasures: u64,
         now: UnixMs,
-    ) -> RedisResult<()> {
+    ) -> RedisResult<Vec<(Subject, MetricPeriod)>> {
         if groups.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         // The counts after the records: one that has changed since makes the write fail.
         alert_ends::read_counts(&self.partition, &mut groups).await?;
-        let judge = EndsJudge { partition: &self.partition, plans: &self.plans, contacts: &self.contacts };
+        let judge = EndsJudge { partition: &self.partition, plans: &self.plans, contacts: &self.contacts, are_whole };
         let settled = judge.settle(&groups, erasures, now).await?;
         if settled.notices > 0 {
             self.new_notices.notify_one();
         }
         agenda.learn(settled.period_ends, settled.watched);
-        Ok(())
+        Ok(settled.partly_known)
     }
 }

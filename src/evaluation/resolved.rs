@@ -13,13 +13,14 @@ use crate::ledger::usage_profiles;
 use crate::outbox::{ENDED_DELIVERY_TTL, ResolvedVerdict, alert_log};
 use crate::redis_client::Partition;
 use crate::subjects::StoredLevels;
-use crate::types::{Alert, AlertEnd, AlertEnds, AlertId, ContactId, DeliveryId, DeliveryState, ResolvedNotice, UnixMs};
+use crate::types::{
+    Alert, AlertEnd, AlertEnds, AlertId, ContactId, DeliveryId, DeliveryState, EndReason, ResolvedNotice,
+    ResolvedScope, UnixMs,
+};
 
 /// How long an alert that has no delivery yet may be on its way: an entry of the outbox that nobody can read stays
 /// there for ever.
 const FAN_OUT_MAX_MS: i64 = 3_600_000;
-/// Number of withdrawn ends of the same alerts that are looked up.
-const EARLIER_MAX: u32 = 10;
 
 impl StoredNoticeJudge {
     pub(super) async fn judge_resolved(
@@ -28,7 +29,7 @@ impl StoredNoticeJudge {
         contact: &ContactId,
         now: UnixMs,
     ) -> RedisResult<ResolvedVerdict> {
-        let ResolvedNotice { scope, subject, metric, period, alerts: told, .. } = notice;
+        let ResolvedNotice { scope, subject, metric, period, alerts: covered, .. } = notice;
         let partition = self.partitions.partition_of(subject);
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
         let of = MetricPeriod { metric: metric.clone(), period: *period };
@@ -36,29 +37,41 @@ impl StoredNoticeJudge {
         let profile = stored.map(|stored| stored.own_profile(&self.plans));
         let mut thresholds = known_thresholds(&self.plans, profile.as_deref());
         thresholds.extend(&notice.thresholds);
-        let mut group = alert_ends::read_each(partition, subject, &thresholds, &[of]).await?;
+        let mut group: Vec<AlertGroup> = match notice.reason {
+            // The period is over, for all alerts.
+            EndReason::Reset => alert_ends::read_each(partition, subject, &thresholds, &[of]).await?,
+            // An alert at a threshold that was taken out meanwhile may be open.
+            _ => alert_ends::read_whole(partition, subject, &of).await?.into_iter().collect(),
+        };
         alert_ends::read_counts(partition, &mut group).await?;
-        // Records that have expired belong to a period that was over long ago.
         let group = group.pop();
         let ends = group.as_ref().map_or_else(|| AlertEnds::none(subject.clone()), AlertGroup::ends);
-        if group.is_some() && self.is_told_otherwise(notice, &ends, contact).await? {
+        let is_withdrawn = notice.id != ResolvedNotice::id_of(*scope, covered, &ends.withdrawn(*scope, covered));
+        // Without the records nobody knows whether it was withdrawn, and the period was over two days ago. An incident
+        // is closed whenever.
+        let is_too_late = group.is_none() && *scope == ResolvedScope::Quota;
+        if is_too_late || group.is_some() && is_withdrawn {
             return Ok(ResolvedVerdict::Never);
         }
+        let told = match unheard(partition, &ends, notice, contact).await? {
+            None => return Ok(ResolvedVerdict::Later),
+            Some(unheard) if unheard.is_empty() => return Ok(ResolvedVerdict::Never),
+            Some(unheard) => unheard,
+        };
         let alerts = group.iter().flat_map(|group| &group.records);
         let alerts: BTreeMap<&AlertId, &Alert> = alerts
             .flat_map(|record| record.earlier.iter().chain([&record.alert]))
             .map(|alert| (&alert.id, alert))
             .collect();
         let told_in = |id: &AlertId| ends.ends.get(id)?.told_in;
-        let this = told.iter().filter_map(told_in).max();
-        let is_newer = |id: &&AlertId| !told.contains(id) && told_in(id).is_none_or(|end| Some(end) > this);
+        let this = covered.iter().filter_map(told_in).max();
+        let is_newer = |id: &&AlertId| !covered.contains(id) && told_in(id).is_none_or(|end| Some(end) > this);
         let newer = alerts.keys().copied().filter(is_newer).filter(|_| notice.only_alert().is_none());
         let newer: Vec<&AlertId> = newer.collect();
         let newer = states(partition, (&newer, &alerts), contact, now).await?;
         if newer.contains(&Some(DeliveryState::Delivered)) {
             return Ok(ResolvedVerdict::Never);
         }
-        let told: Vec<&AlertId> = told.iter().collect();
         let states = states(partition, (&told, &alerts), contact, now).await?;
         let is_on_its_way = states.contains(&Some(DeliveryState::Pending))
             || newer.contains(&Some(DeliveryState::Pending))
@@ -86,26 +99,31 @@ impl StoredNoticeJudge {
             // The loop of ends tells those first.
             return Ok(ResolvedVerdict::Later);
         }
-        judged.ends.withdraw(*scope, &notice.alerts);
+        judged.ends.withdraw(notice);
         let written = alert_ends::write(partition, erasures, group, &judged, (&thresholds, &[]), now).await?;
         Ok(if written == EndsReply::Written { ResolvedVerdict::Never } else { ResolvedVerdict::Later })
     }
+}
 
-    /// Whether this end was withdrawn, or the contact got an earlier one of the same alerts.
-    async fn is_told_otherwise(
-        &self,
-        notice: &ResolvedNotice,
-        ends: &AlertEnds,
-        contact: &ContactId,
-    ) -> RedisResult<bool> {
-        let ResolvedNotice { id, scope, subject, alerts, .. } = notice;
-        let id_of = |round| ResolvedNotice::id_of(*scope, alerts, round);
-        let round = ends.round_of(*scope, alerts);
-        let earlier = (round.saturating_sub(EARLIER_MAX)..round).map(id_of);
-        let earlier: Vec<_> = earlier.map(|id| DeliveryId::of_notification(&id, contact)).collect();
-        let states = delivery_states(self.partitions.partition_of(subject), &earlier).await?;
-        Ok(*id != id_of(round) || states.contains(&Some(DeliveryState::Delivered)))
+/// The alerts of the notice without those whose end the contact heard before it was withdrawn; `None` while such an end
+/// may still arrive.
+async fn unheard<'a>(
+    partition: &Partition,
+    ends: &AlertEnds,
+    ResolvedNotice { scope, alerts, .. }: &'a ResolvedNotice,
+    contact: &ContactId,
+) -> RedisResult<Option<Vec<&'a AlertId>>> {
+    let withdrawn: Vec<&str> = ends.withdrawn(*scope, alerts).into_iter().collect();
+    let ids: Vec<DeliveryId> = withdrawn.iter().map(|end| DeliveryId::of_notification(end, contact)).collect();
+    let states = delivery_states(partition, &ids).await?;
+    if states.contains(&Some(DeliveryState::Pending)) {
+        return Ok(None);
     }
+    let heard = withdrawn.into_iter().zip(states).filter(|(_, state)| *state == Some(DeliveryState::Delivered));
+    let heard: BTreeSet<&str> = heard.map(|(end, _)| end).collect();
+    let told = |alert: &AlertId| ends.ends.get(alert).map_or(&[][..], |noted| noted.withdrawn(*scope));
+    let is_unheard = |alert: &&AlertId| told(alert).iter().all(|end| !heard.contains(end.as_str()));
+    Ok(Some(alerts.iter().filter(is_unheard).collect()))
 }
 
 /// The notice as it is true now; `None` while an alert of it is open.

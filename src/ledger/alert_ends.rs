@@ -11,7 +11,7 @@ use redis::RedisResult;
 
 use super::alert_judge::EndsVerdict;
 use super::batch::MetricPeriod;
-use super::query::{StoredAlerts, StoredEnds, StoredRecord, run};
+use super::query::{StoredAlerts, StoredEnds, StoredRecord, records_of, run};
 use crate::redis_client::{Partition, Script};
 use crate::types::{
     Alert, AlertEnds, AlertStatus, Keys, Month, RaisedRecord, ResolvedNotice, Subject, Threshold, UnixMs, keys,
@@ -107,6 +107,21 @@ pub async fn read_each(
         groups(of, stored)
     });
     Ok(of_each.collect())
+}
+
+/// Reads all alerts of a subject, metric and period, also those at thresholds that were taken out of plans and subjects,
+/// without its count. Searches a hash.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection.
+pub async fn read_whole(
+    Partition { client, keys }: &Partition,
+    subject: &Subject,
+    of: &MetricPeriod,
+) -> RedisResult<Option<AlertGroup>> {
+    let found = records_of(client, keys, subject, std::slice::from_ref(of)).await?;
+    Ok(found.into_iter().flat_map(|stored| groups(of, stored)).next())
 }
 
 /// Reads the counts of groups.

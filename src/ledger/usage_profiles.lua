@@ -5,8 +5,8 @@
 --
 -- ARGV[1] erasure_epoch under which the counters were read, 0..
 -- ARGV[2] TTL of the profiles, s; or server time at which the pass began, ms
--- ARGV[3 ..] subject, profile (182 bytes); at most 2,000 pairs. For the time of a pass: server times at which usage was
---   found, and since which there has been some, ms; none if nothing was used
+-- ARGV[3 ..] subject, profile (at most 200 bytes); at most 2,000 pairs. For the time of a pass: server times at which
+--   usage was found, and since which there has been some, ms; none if nothing was used
 --
 -- Returns 'stored'
 --         'stale'     a subject was erased since, or nothing has been counted: nothing written

@@ -304,7 +304,7 @@ fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Deci
             ContactLookup::NotUsable | ContactLookup::Disabled(_) => Decision::End(Settlement::Cancelled),
         },
         LoadedRecipients::OfQuota(quota, contacts, mutes) => match choose_contact(leased, &contacts) {
-            ContactLookup::Found(contact) => match mutes.mute_of(quota.metric()) {
+            ContactLookup::Found(contact) => match mutes.mute_of(quota.metric()).filter(|_| quota.can_be_muted()) {
                 Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
                 None => Decision::Attempt(contact, Some(contacts)),
             },

@@ -321,8 +321,7 @@ fn quiet(request: &AttemptRequest<'_>) -> Option<Settlement> {
 
 /// Why nothing is sent at all, if so.
 fn ended(request: &AttemptRequest<'_>) -> Option<Settlement> {
-    let is_asked = matches!(request.notification, Notification::Verification(_));
-    if let Some(mute) = request.contact.muted_at(request.now).filter(|_| !is_asked) {
+    if let Some(mute) = request.contact.muted_at(request.now).filter(|_| request.notification.can_be_muted()) {
         return Some(Settlement::Muted(format!("the contact is {mute}")));
     }
     match request.notification {

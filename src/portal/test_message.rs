@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::notice::PortalNotice;
 use super::state::PortalState;
 use crate::actions::test_message::{sample, start_cooldown};
-use crate::channels::Labels;
+use crate::channels::{Labels, TestKind};
 use crate::contacts::text_settings::read_locale;
 use crate::subjects::StoredLevels;
 use crate::types::{ContactId, OutcomeClass, Subject};
@@ -47,7 +47,8 @@ pub(super) async fn send_test(
     let (channels, labels) = (Arc::clone(&portal.channels), Labels::of_sample(plans, &sample));
     portal.record("testContact", subject, id).await;
     // It is finished although the browser leaves.
-    let sent = tokio::spawn(async move { channels.send_test(&contact, &sample, &labels, now).await });
+    let sent =
+        tokio::spawn(async move { channels.send_test(&contact, TestKind::Alert, (&sample, &labels), now).await });
     Ok(match tokio::time::timeout(ANSWER_TIMEOUT, sent).await {
         Err(_) => PortalNotice::TestPending,
         Ok(Ok(outcome)) if outcome.class == OutcomeClass::Delivered => PortalNotice::TestAccepted,

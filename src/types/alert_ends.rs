@@ -1,13 +1,17 @@
 //! The ends of the alerts of a quota, as they are stored beside the records of its alerts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Alert, AlertEnd, AlertId, RaisedRecord, ResolvedScope, Subject, UnixMs};
+use super::{Alert, AlertEnd, AlertId, RaisedRecord, ResolvedNotice, ResolvedScope, Subject, UnixMs};
+
+/// Maximum number of withdrawn ends that are known of an alert. Each needs another limit or credit, and a contact that
+/// is sent to only then.
+const WITHDRAWN_MAX: usize = 10;
 
 /// What was noticed of the end of one alert.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotedEnd {
     /// Its end; `None` since a new crossing opened it again.
     #[serde(flatten)]
@@ -16,15 +20,26 @@ pub struct NotedEnd {
     /// their order if the clock is set back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_in: Option<u32>,
-    /// How often that end was withdrawn: an alert was open again before it was sent.
+    /// The ids of the withdrawn ends that covered it, the newest last: an alert was open again before all contacts had
+    /// heard them.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub withdrawn: u32,
-    /// The same of the end of its own incident.
+    pub withdrawn_ends: Vec<String>,
+    /// The same of the ends of its own incident.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub incident_withdrawn: u32,
+    pub withdrawn_incident_ends: Vec<String>,
     /// Whether its next end is told to receivers with an incident for each alert once more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_incident_open: bool,
+}
+
+impl NotedEnd {
+    /// The ids of the withdrawn ends that covered it.
+    pub fn withdrawn(&self, scope: ResolvedScope) -> &[String] {
+        match scope {
+            ResolvedScope::Quota => &self.withdrawn_ends,
+            ResolvedScope::Alert => &self.withdrawn_incident_ends,
+        }
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -61,24 +76,29 @@ impl AlertEnds {
         self.ends.values().filter_map(|noted| noted.told_in).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// How often an end of these alerts was withdrawn.
-    pub fn round_of<'a>(&self, scope: ResolvedScope, alerts: impl IntoIterator<Item = &'a AlertId>) -> u32 {
-        let noted = alerts.into_iter().filter_map(|alert| self.ends.get(alert));
-        let round = |noted: &NotedEnd| match scope {
-            ResolvedScope::Quota => noted.withdrawn,
-            ResolvedScope::Alert => noted.incident_withdrawn,
-        };
-        noted.map(round).max().unwrap_or(0)
+    /// The ids of the withdrawn ends that covered one of these alerts.
+    pub fn withdrawn(&self, scope: ResolvedScope, alerts: &[AlertId]) -> BTreeSet<&str> {
+        let noted = alerts.iter().filter_map(|alert| self.ends.get(alert));
+        noted.flat_map(|noted| noted.withdrawn(scope)).map(String::as_str).collect()
     }
 
     /// Withdraws an end that was told too early: the next one tells these alerts again.
-    pub fn withdraw(&mut self, scope: ResolvedScope, alerts: &[AlertId]) {
-        let round = self.round_of(scope, alerts).saturating_add(1);
+    pub fn withdraw(&mut self, ResolvedNotice { id, scope, alerts, .. }: &ResolvedNotice) {
         for alert in alerts {
             let noted = self.ends.entry(alert.clone()).or_default();
-            match scope {
-                ResolvedScope::Quota => (noted.told_in, noted.withdrawn) = (None, round),
-                ResolvedScope::Alert => (noted.is_incident_open, noted.incident_withdrawn) = (true, round),
+            let withdrawn = match scope {
+                ResolvedScope::Quota => {
+                    noted.told_in = None;
+                    &mut noted.withdrawn_ends
+                }
+                ResolvedScope::Alert => {
+                    noted.is_incident_open = true;
+                    &mut noted.withdrawn_incident_ends
+                }
+            };
+            withdrawn.push(id.clone());
+            if withdrawn.len() > WITHDRAWN_MAX {
+                withdrawn.remove(0);
             }
         }
     }

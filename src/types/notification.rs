@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::text_form::text_enum;
 use super::{
     Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, Period,
-    ResolvedNotice, Subject, UnixMs, UsageNotice, Window,
+    ResolvedNotice, ResolvedScope, Subject, UnixMs, UsageNotice, Window,
 };
 
 /// The content of a delivery.
@@ -144,6 +144,11 @@ impl Notification {
         }
     }
 
+    /// Whether a mute holds it back.
+    pub fn can_be_muted(&self) -> bool {
+        !matches!(self, Self::Verification(_)) && self.quota().is_none_or(QuotaNotification::can_be_muted)
+    }
+
     /// The notification about a quota; `None` for a notification of one contact only.
     pub const fn quota(&self) -> Option<QuotaNotification<'_>> {
         match self {
@@ -199,6 +204,13 @@ pub enum QuotaNotification<'a> {
     Usage(&'a UsageNotice),
     /// Alerts have ended.
     Resolved(&'a ResolvedNotice),
+}
+
+impl QuotaNotification<'_> {
+    /// Whether a mute holds it back: an incident that an alert opened is always closed.
+    pub fn can_be_muted(self) -> bool {
+        !matches!(self, Self::Resolved(notice) if notice.scope == ResolvedScope::Alert)
+    }
 }
 
 macro_rules! from_quota_notifications {

@@ -1,5 +1,7 @@
 //! The notice that alerts of a quota have ended.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +91,7 @@ impl ResolvedNotice {
         let QuotaNow { used, limit, plan, timezone, resets_at, now } = quota;
         let Alert { subject, metric, window, period, .. } = last.clone();
         Some(Self {
-            id: Self::id_of(scope, &ids, 0),
+            id: Self::id_of(scope, &ids, &BTreeSet::new()),
             scope,
             subject,
             metric,
@@ -108,19 +110,16 @@ impl ResolvedNotice {
         })
     }
 
-    /// The id of the end of these alerts, given how often it was withdrawn before.
-    pub fn id_of(scope: ResolvedScope, alerts: &[AlertId], round: u32) -> String {
-        let mut parts: Vec<&str> = std::iter::once(scope.as_str()).chain(alerts.iter().map(AlertId::as_str)).collect();
-        let round = round.to_string();
-        // The first has the id that older versions derive.
-        parts.extend((round != "0").then_some(round.as_str()));
-        format!("resolved_{}", digest_of(&parts))
+    /// The id of the end of these alerts, given the ids of the withdrawn ends of one of them.
+    pub fn id_of(scope: ResolvedScope, alerts: &[AlertId], withdrawn: &BTreeSet<&str>) -> String {
+        let parts = std::iter::once(scope.as_str()).chain(alerts.iter().map(AlertId::as_str));
+        format!("resolved_{}", digest_of(&parts.chain(withdrawn.iter().copied()).collect::<Vec<_>>()))
     }
 
-    /// The same notice after it was withdrawn this often.
+    /// The same notice in place of withdrawn ones.
     #[must_use]
-    pub fn in_round(self, round: u32) -> Self {
-        Self { id: Self::id_of(self.scope, &self.alerts, round), ..self }
+    pub fn instead_of(self, withdrawn: &BTreeSet<&str>) -> Self {
+        Self { id: Self::id_of(self.scope, &self.alerts, withdrawn), ..self }
     }
 
     /// [`Alert::period_id`] of its alerts.

@@ -9,7 +9,7 @@ use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelSettings, DnsConfig, Labels, Sample};
+use quotabell::channels::{ChannelSettings, DnsConfig, Labels, Sample, TestKind};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
@@ -184,8 +184,14 @@ async fn a_test_message_is_neither_capped_nor_counted() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
-    let test =
-        async || capped.sender.channels.send_test(&contact, &Sample::example(), &Labels::default(), RAISED).await.class;
+    let test = async || {
+        capped
+            .sender
+            .channels
+            .send_test(&contact, TestKind::Alert, (&Sample::example(), &Labels::default()), RAISED)
+            .await
+            .class
+    };
     assert_eq!(test().await, OutcomeClass::Delivered);
     assert!(capped.stored().await.is_empty());
     assert!(matches!(capped.send(&contact).await, Settlement::Delivered(_)));

@@ -14,7 +14,7 @@ use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::{WebhookBody, WebhookConfig, WebhookTemplates, payload};
 use quotabell::channels::{
     AlertPurpose, ChannelSettings, Channels, ConsentProof, ConsentQuestion, Content, DnsConfig, Labels, MessageSet,
-    Sample, SetItem, check_contact,
+    Sample, SetItem, TestKind, check_contact,
 };
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
@@ -267,7 +267,9 @@ async fn each_format_arrives_as_it_is_written() {
         assert_eq!(check_contact(&contact), Ok(()), "{format}");
         let mut ids = Vec::new();
         for class in [OutcomeClass::Transient, OutcomeClass::Delivered] {
-            let outcome = channels.send_test(&contact, &Sample::example(), &Labels::default(), SAMPLE_AT).await;
+            let outcome = channels
+                .send_test(&contact, TestKind::Alert, (&Sample::example(), &Labels::default()), SAMPLE_AT)
+                .await;
             assert_eq!(outcome.class, class, "{format}: {outcome:?}");
             let caught = receiver.next().await;
             let media_type = match format {
@@ -299,7 +301,7 @@ async fn a_secret_signs_a_chat_message_too() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let signed = ContactOptions { secret: Some(Secret::new(secret(9))), ..options(MessageFormat::Slack) };
     let contact = Contact::webhook_with(&receiver.url("/"), signed);
-    channels(&inside()).send_test(&contact, &Sample::example(), &Labels::default(), SAMPLE_AT).await;
+    channels(&inside()).send_test(&contact, TestKind::Alert, (&Sample::example(), &Labels::default()), SAMPLE_AT).await;
     verify_as(&receiver.next().await, &secret(9), "application/json");
 }
 
@@ -468,7 +470,7 @@ async fn a_template_makes_the_body() {
         Contact::webhook_with(&url, options(format))
     };
     let sample = Sample::for_subject(Subject::parse("\"a\" </b> \\".as_bytes()).expect("legal"));
-    let outcome = channels.send_test(&of("ops"), &sample, &Labels::default(), SAMPLE_AT).await;
+    let outcome = channels.send_test(&of("ops"), TestKind::Alert, (&sample, &Labels::default()), SAMPLE_AT).await;
     assert_eq!(outcome.class, OutcomeClass::Delivered);
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     let id = format!("test_{}", SAMPLE_AT.0);
@@ -511,7 +513,8 @@ fn a_template_that_fails_at_an_attempt_costs_no_alert() {
             for template in ["template:ops", "template:gone"] {
                 let contact = Contact::webhook_with(&receiver.url("/"), options(template.parse().expect("a format")));
                 let sample = Sample::for_subject(Subject::parse(b"odd").expect("legal"));
-                let outcome = channels.send_test(&contact, &sample, &Labels::default(), SAMPLE_AT).await;
+                let outcome =
+                    channels.send_test(&contact, TestKind::Alert, (&sample, &Labels::default()), SAMPLE_AT).await;
                 assert_eq!(outcome.class, OutcomeClass::Delivered, "{template}");
                 let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
                 let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
@@ -536,7 +539,9 @@ async fn a_header_that_may_not_be_set_is_told_and_nothing_is_sent() {
     let contact =
         Contact::webhook_with(&receiver.url("/"), ContactOptions { headers, ..options(MessageFormat::Slack) });
     assert_eq!(check_contact(&contact).expect_err("it is denied").field, "headers");
-    let outcome = channels(&inside()).send_test(&contact, &Sample::example(), &Labels::default(), SAMPLE_AT).await;
+    let outcome = channels(&inside())
+        .send_test(&contact, TestKind::Alert, (&Sample::example(), &Labels::default()), SAMPLE_AT)
+        .await;
     assert_eq!(outcome.class, OutcomeClass::Transient);
     assert!(outcome.error.is_some_and(|error| error.contains("header \"Host\" is set by quotabell")));
     assert!(receiver.try_next().is_none());

@@ -3,9 +3,11 @@
 use std::fmt::Display;
 
 use crate::support::binary::{Finished, Quotabell, quotabell};
+use crate::support::mail_server::ParsedMail;
 use crate::support::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
+use quotabell::channels::TestKind;
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
@@ -55,6 +57,34 @@ async fn a_webhook_gets_one_signed_test_message() {
     let request = receiver.next().await;
     Webhook::new(&secret).expect("a secret").verify(&request.body, &request.headers).expect("the signature is right");
     assert!(receiver.try_next().is_none(), "one run, one message");
+}
+
+/// Nobody can wait for a real end or forecast to see whether a receiver takes it; and nobody may take a test for one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_of_notification_can_be_tested() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let url = receiver.url("/hook");
+    let mut told = Table::default();
+    for kind in TestKind::ALL {
+        let of_kind = |address: &[&str]| send(&[address, &["--kind", kind.as_str()]].concat());
+        of_kind(&["--webhook", &url, "--webhook-secret", SECRET]).run().expect_done();
+        let request = receiver.next().await;
+        assert!(request.headers["webhook-id"].to_str().expect("ASCII").starts_with("test_"));
+        let body: Value = serde_json::from_slice(&request.body).expect("JSON");
+        let is_marked = |message: &Value| message["type"] == "quota.test" || message["data"]["test"] == true;
+        let items = body["data"]["items"].as_array();
+        assert!(items.map_or_else(|| is_marked(&body), |items| items.iter().all(is_marked)), "{body}");
+        assert!(kind == TestKind::Alert || body["type"] == kind.as_str(), "{body}");
+        of_kind(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__SMTP_URL", server.url()).run().expect_done();
+        let mail = ParsedMail::parse(&server.next().await.text());
+        assert!(mail.header("Subject").starts_with("[test] "), "{}", mail.header("Subject"));
+        of_kind(&["--webhook", &url, "--format", "slack"]).run().expect_done();
+        let chat = String::from_utf8(receiver.next().await.body.to_vec()).expect("UTF-8");
+        assert!(chat.contains("[test]") || chat.contains("Test message"), "{chat}");
+    }
+    told.add("an unknown kind", send(&["--email", "a@b.test", "--kind", "resolved"]).run().told());
+    snapshot("unknown_kind", told);
 }
 
 /// A test email says that it is a test; the mail server's reply is shown.

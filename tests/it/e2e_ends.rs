@@ -247,6 +247,69 @@ async fn an_end_reaches_contacts_that_have_changed_since_the_alert() {
     assert!(fallback.try_next().is_none() && api.mailbox.try_next().is_none());
 }
 
+/// A page would stay open for ever; and who unsubscribed or was muted would get a message.
+#[tokio::test]
+async fn a_mute_holds_an_end_back_but_closes_the_incident() {
+    let mut api = ContactsApi::start().await;
+    let mut page = receiver().await;
+    let contacts = json!([
+        {"id": "asks", "channel": "email", "address": "asks@b.test", "resolved": true},
+        {"id": "page", "channel": "webhook", "url": page.url("/"), "secret": ROUTING_KEY, "format": "pagerduty"},
+    ]);
+    set_contacts(&api, "gina", &contacts).await;
+    api.use_units("gina", 85).await;
+    assert_eq!(next(&mut api).await.0, "asks@b.test");
+    assert_eq!(next_body(&mut page).await["event_action"], "trigger");
+    eventually("both are recorded", || async { (api.outbox.totals().await.delivered == 2).then_some(()) }).await;
+    let url = api.outbox.server.url();
+    for line in [
+        "contact mute gina asks",
+        "contact mute gina page",
+        "subject mute gina --metric requests",
+        "subject set gina --limit requests=200",
+    ] {
+        quotabell(line.split_whitespace()).redis(&url).run().expect_done();
+    }
+    assert_eq!(next_body(&mut page).await["event_action"], "resolve");
+    eventually("the end is muted", || async {
+        let ends = ends(&api, "gina").await;
+        ends.iter().any(|end| end["contact_id"] == "asks" && end["state"] == "muted").then_some(())
+    })
+    .await;
+    assert!(api.mailbox.try_next().is_none());
+}
+
+/// An end would be told while an alert is open, and that of the other alert minutes late.
+#[tokio::test]
+async fn an_alert_at_a_threshold_that_was_taken_out_is_open_until_it_ends() {
+    let mut api = ContactsApi::start().await;
+    let contacts = json!([{"id": "asks", "channel": "email", "address": "asks@b.test", "resolved": true}]);
+    set_contacts(&api, "hugo", &contacts).await;
+    let url = api.outbox.server.url();
+    let set = |line: &str| {
+        let line = format!("subject set hugo {line}");
+        quotabell(line.split_whitespace()).redis(&url).run().expect_done();
+    };
+    set("--threshold 50,80");
+    api.use_units("hugo", 95).await;
+    assert_eq!(next(&mut api).await.1, "hugo: 2 quota alerts");
+    eventually("both are recorded", || async { (api.outbox.totals().await.delivered == 2).then_some(()) }).await;
+    set("--threshold 80 --limit requests=150");
+    eventually("95 are below 80 % and not below 50 %", || async {
+        let listed = alerts(&api, "hugo").await;
+        let state = |percent: u16| listed.iter().find(|alert| alert["threshold_percent"] == percent)?["state"].as_str();
+        (state(80) == Some("ended") && state(50) == Some("open")).then_some(())
+    })
+    .await;
+    set("--limit requests=200");
+    let (_, heading, text) = next(&mut api).await;
+    assert_eq!(heading, "hugo: the limit of requests was raised");
+    assert!(text.contains("Reached   50%, 80%"), "{text}");
+    let listed = all_are(&api, "hugo", "ended").await;
+    assert!(listed.iter().all(|alert| alert["end_reason"] == "limit_raised"), "{listed:?}");
+    assert_eq!(ends(&api, "hugo").await.len(), 1);
+}
+
 /// Credits around a threshold would be told again and again, or the end of an alert that is open again.
 #[tokio::test]
 async fn a_credit_ends_an_alert_once_and_a_new_crossing_opens_it_again() {

@@ -75,6 +75,8 @@ impl Ends {
     async fn write(&self, group: &AlertGroup, erasures: u64) -> EndsReply {
         let judged = self.judged(group);
         let notice = self.notice(ResolvedScope::Quota, &judged.resolved);
+        let withdrawn = judged.ends.withdrawn(ResolvedScope::Quota, &notice.alerts);
+        let notice = notice.instead_of(&withdrawn);
         let known = thresholds();
         let told = (&known, &[notice][..]);
         alert_ends::write(&self.partition, erasures, group, &judged, told, self.now).await.expect("answered")
@@ -95,6 +97,20 @@ impl Ends {
         let partitions = Partitions::new(&self.partition.client, &self.partition.keys);
         let judge = StoredNoticeJudge { partitions, plans: self.plans.clone() };
         judge.resolved(notice, &ContactId::from_stored(contact), self.now).await.expect("judged")
+    }
+
+    /// The end in the outbox that was raised last.
+    async fn raised(&self) -> ResolvedNotice {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(self.partition.keys.outbox()).arg("+").arg("-").arg("COUNT").arg(1);
+        let newest: Vec<(String, [String; 2])> = self.partition.client.query(&command).await.expect("answered");
+        serde_json::from_str(&newest[0].1[1]).expect("JSON")
+    }
+
+    /// Sets the state of an end's delivery to a contact.
+    async fn deliver_end(&self, end: &ResolvedNotice, contact: &str, state: &str) {
+        let id = DeliveryId::of_notification(&end.id, &ContactId::from_stored(contact));
+        self.run(&["HSET", &self.partition.keys.delivery(&id), "state", state]).await;
     }
 
     /// Sets the state of an alert's delivery to a contact.
@@ -183,18 +199,66 @@ async fn an_end_that_is_open_again_is_withdrawn_and_the_next_one_is_told() {
         ends.deliver(&alert, contact, "delivered").await;
     }
     assert_eq!(ends.write(&ends.group().await, 0).await, EndsReply::Written);
-    let notice = ends.notice(ResolvedScope::Quota, &[&alert]);
-    let heard = DeliveryId::of_notification(&notice.id, &ContactId::from_stored("heard"));
-    ends.run(&["HSET", &ends.partition.keys.delivery(&heard), "state", "delivered"]).await;
+    let notice = ends.raised().await;
+    ends.deliver_end(&notice, "heard", "delivered").await;
     assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Never, "4,000 of 5,000 is open");
     let group = ends.group().await;
     assert_eq!(ends.judged(&group).resolved, [&alert], "it can be told again");
     assert_eq!(ends.write(&group, 0).await, EndsReply::Written);
     ends.usage.set("alice", &[("limit:requests", "6000/day")]).await;
     assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Never, "the next one tells it");
-    let next = notice.in_round(1);
+    let next = ends.raised().await;
     assert!(matches!(ends.verdict(&next, "got").await, ResolvedVerdict::True(_)));
     assert_eq!(ends.verdict(&next, "heard").await, ResolvedVerdict::Never, "it heard of the first end");
+}
+
+/// A contact that heard an end before it was withdrawn would hear it once more, if the next end has another alert too.
+#[tokio::test]
+async fn a_withdrawn_end_that_a_contact_heard_is_not_told_with_another_alert() {
+    let (ends, first) = Ends::start().await;
+    for contact in ["got", "heard", "both", "flight"] {
+        ends.deliver(&first, contact, "delivered").await;
+    }
+    assert_eq!(ends.write(&ends.group().await, 0).await, EndsReply::Written);
+    let withdrawn = ends.raised().await;
+    for (contact, state) in [("heard", "delivered"), ("both", "delivered"), ("flight", "pending")] {
+        ends.deliver_end(&withdrawn, contact, state).await;
+    }
+    assert_eq!(ends.verdict(&withdrawn, "got").await, ResolvedVerdict::Never, "4,000 of 5,000 is open");
+    let second = ends.raise(100).await;
+    for contact in ["got", "both", "flight"] {
+        ends.deliver(&second, contact, "delivered").await;
+    }
+    assert_eq!(ends.write(&ends.group().await, 0).await, EndsReply::Written);
+    ends.usage.set("alice", &[("limit:requests", "6000/day")]).await;
+    let next = ends.raised().await;
+    assert_eq!(next.alerts.len(), 2);
+    // What is in the outbox may be an alert.
+    ends.run(&["DEL", &ends.partition.keys.outbox()]).await;
+    let told = async |contact| match ends.verdict(&next, contact).await {
+        ResolvedVerdict::True(told) => told.thresholds,
+        other => panic!("{contact}: {other:?}"),
+    };
+    assert_eq!(told("got").await, [first.threshold, second.threshold]);
+    assert_eq!(told("both").await, [second.threshold], "it heard of the end at 80 %");
+    assert_eq!(ends.verdict(&next, "heard").await, ResolvedVerdict::Never, "it never got the alert at 100 %");
+    assert_eq!(ends.verdict(&next, "flight").await, ResolvedVerdict::Later, "the withdrawn end may just arrive");
+    ends.deliver_end(&withdrawn, "flight", "expired").await;
+    assert_eq!(told("flight").await, [first.threshold, second.threshold]);
+}
+
+/// Records expire two days after their period: then nobody knows whether an end was withdrawn, and it would be told
+/// beside the next one. An incident must not stay open.
+#[tokio::test]
+async fn an_end_of_a_period_long_over_closes_incidents_alone() {
+    let (ends, alert) = Ends::start().await;
+    ends.deliver(&alert, "got", "delivered").await;
+    let raised = ends.partition.keys.raised(&ends.of.metric, ends.of.period, quotabell::types::keys::bucket("alice"));
+    ends.run(&["DEL", &raised]).await;
+    let [quota, incident] = [ResolvedScope::Quota, ResolvedScope::Alert].map(|scope| ends.notice(scope, &[&alert]));
+    assert_eq!(ends.verdict(&quota, "got").await, ResolvedVerdict::Never);
+    assert_eq!(ends.verdict(&incident, "got").await, ResolvedVerdict::True(incident.clone().into()));
+    assert_eq!(ends.verdict(&incident, "new").await, ResolvedVerdict::Never);
 }
 
 /// The end of a month would reach nobody whose alert was delivered more than 14 days before.

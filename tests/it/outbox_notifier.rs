@@ -1,5 +1,6 @@
 //! From a due delivery to the recorded outcome, with real receivers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::grant_notices::grant_notice;
@@ -9,15 +10,17 @@ use crate::support::outbox::Outbox;
 use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Labels, Sample};
+use quotabell::channels::{BoxFuture, ChannelError, ChannelSettings, DnsConfig, Labels, Sample, TestKind};
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
-use quotabell::outbox::{AttemptRequest, DeliverySet, Notifier, RetryConfig, Settlement};
+use quotabell::outbox::{AttemptRequest, DeliverySet, NoticeJudge, Notifier, ResolvedVerdict, RetryConfig, Settlement};
 use quotabell::redis_client::Partitions;
 use quotabell::signing::PortalUrls;
 use quotabell::signing::portal_gate::open;
+use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
-    Alert, Channel, DeliveryId, Keys, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs,
+    Alert, Channel, ContactId, DeliveryId, Keys, Locale, Mute, Notification, OutcomeClass, Percent, ResolvedNotice,
+    Secret, UnixMs, UsageNotice, UsageNoticeKind,
 };
 use tempfile::TempDir;
 
@@ -304,9 +307,10 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let sender = sender(&server.url());
     let contact = Contact { mute: Some(Mute::default()), ..webhook(&receiver.url("/")) };
+    let sample = (&Sample::example(), &Labels::default());
     for now in [RAISED, RAISED.plus(1)] {
         assert_eq!(
-            sender.channels.send_test(&contact, &Sample::example(), &Labels::default(), now).await.class,
+            sender.channels.send_test(&contact, TestKind::Alert, sample, now).await.class,
             OutcomeClass::Delivered
         );
     }
@@ -318,11 +322,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     assert!(first.body.starts_with(br#"{"type":"quota.test","timestamp":"2026-11-21T08:37:00.123Z""#));
 
     assert_eq!(
-        sender
-            .channels
-            .send_test(&Contact::email("bob@example.com"), &Sample::example(), &Labels::default(), RAISED)
-            .await
-            .class,
+        sender.channels.send_test(&Contact::email("bob@example.com"), TestKind::Alert, sample, RAISED).await.class,
         OutcomeClass::Delivered
     );
     let mail = ParsedMail::parse(&server.next().await.text());
@@ -444,7 +444,16 @@ fn request_at<'a>(
 /// An attempt of two alerts in one message: one below the limit, and one that is used up.
 async fn attempt_both(sender: &Sending, contact: &Contact, attempt: u32) -> Vec<Settlement> {
     let alerts = [80, 100].map(|percent| Sample::example().alert(Percent::new(percent).expect("legal"), RAISED));
-    let notifications = alerts.map(Notification::Alert);
+    attempt_set(sender, contact, &alerts.map(Notification::Alert), attempt).await
+}
+
+/// An attempt of these in one message.
+async fn attempt_set(
+    sender: &Sending,
+    contact: &Contact,
+    notifications: &[Notification],
+    attempt: u32,
+) -> Vec<Settlement> {
     let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
     let request = |(notification, delivery)| request_at(notification, delivery, contact, attempt);
     let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
@@ -484,6 +493,78 @@ async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
     let muted = attempt_both(&sender, &contact, 2).await;
     assert!(matches!(muted[..], [Settlement::Muted(_), Settlement::Muted(_)]), "{muted:?}");
     assert!(receiver.try_next().is_none());
+}
+
+/// What is true of notices: all of them but this kind.
+#[derive(Debug)]
+struct AllBut(UsageNoticeKind);
+
+impl NoticeJudge for AllBut {
+    fn is_true<'a>(&'a self, notice: &'a UsageNotice, _: UnixMs) -> BoxFuture<'a, redis::RedisResult<bool>> {
+        Box::pin(std::future::ready(Ok(notice.kind != self.0)))
+    }
+
+    fn resolved<'a>(
+        &'a self,
+        _: &'a ResolvedNotice,
+        _: &'a ContactId,
+        _: UnixMs,
+    ) -> BoxFuture<'a, redis::RedisResult<ResolvedVerdict>> {
+        unreachable!("an end leaves alone")
+    }
+}
+
+fn usage_notice(kind: UsageNoticeKind) -> Notification {
+    let Alert { subject, metric, window, period, used, limit, plan, timezone, resets_at, .. } = alert();
+    let (raised_at, resets_at) = (Rfc3339(RAISED), resets_at.expect("a day ends"));
+    Notification::Usage(UsageNotice {
+        id: kind.as_str().to_owned(),
+        kind,
+        subject,
+        metric,
+        window,
+        period,
+        used,
+        limit: Some(limit),
+        plan,
+        timezone,
+        resets_at,
+        raised_at,
+        probability_percent: Some(93),
+        expected_at: None,
+        earliest_at: None,
+        latest_at: None,
+        usual_by_now: 2_000,
+        times_usual_tenths: 20,
+        silent_since: Some(raised_at),
+        usual_per_day: None,
+    })
+}
+
+/// A digest would tell hours later of a forecast that came to nothing, or of a silence that is over.
+#[tokio::test]
+async fn what_is_not_true_any_more_is_left_out_of_a_digest() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    for untrue in UsageNoticeKind::ALL {
+        let mut sender = sender("smtp://localhost");
+        sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(untrue)));
+        for attempt in [1, 2] {
+            let notices = UsageNoticeKind::ALL.map(usage_notice);
+            let all = [&[Notification::Alert(alert())], &notices[..]].concat();
+            let settled = attempt_set(&sender, &contact, &all, attempt).await;
+            let expected = |(kind, settled): (UsageNoticeKind, &Settlement)| match settled {
+                Settlement::Expired => kind == untrue,
+                Settlement::Delivered(_) => kind != untrue,
+                _ => false,
+            };
+            assert!(UsageNoticeKind::ALL.into_iter().zip(&settled[1..]).all(expected), "{settled:?}");
+            let body: serde_json::Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+            let items = body["data"]["items"].as_array().expect("a list");
+            let kinds: Vec<&str> = items.iter().filter_map(|item| item["type"].as_str()).collect();
+            assert!(kinds.len() == 3 && !kinds.contains(&format!("quota.{untrue}").as_str()), "{kinds:?}");
+        }
+    }
 }
 
 /// Two alerts in one email: one id for mail programs and one thread, and each alert with its own text.

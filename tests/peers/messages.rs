@@ -9,7 +9,7 @@ use base64::Engine as _;
 use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelSettings, Channels, DnsConfig, Labels, Sample};
+use quotabell::channels::{ChannelSettings, Channels, DnsConfig, Labels, Sample, TestKind};
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, MessageFormat};
 use quotabell::types::{OutcomeClass, Secret, Subject};
@@ -64,7 +64,7 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
             let kind = if options.format == MessageFormat::CloudEvents { "cloudevent" } else { "signed" };
             let contact = Contact::webhook_with(&receiver.url("/hook"), options);
             // The libraries compare the time of the signature with their own clock, as the channel does.
-            let outcome = channels.send_test(&contact, &sample, &Labels::default(), SAMPLE_AT).await;
+            let outcome = channels.send_test(&contact, TestKind::Alert, (&sample, &Labels::default()), SAMPLE_AT).await;
             assert_eq!(outcome.class, OutcomeClass::Delivered);
             let caught = receiver.next().await;
             let headers: Value = caught

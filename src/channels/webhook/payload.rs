@@ -128,7 +128,9 @@ fn alert_data(alert: &Alert, labels: &Labels, purpose: AlertPurpose) -> String {
         ("resets_at", json(alert.resets_at.map(|end| shortest(end.0)))),
     ];
     let largest = (!alert.largest.is_empty()).then(|| ("largest", json(&alert.largest)));
-    let last = largest.into_iter().chain(label_members(labels)).chain(copy_mark(purpose));
+    // The type tells that it is a test.
+    let mark = mark(purpose).filter(|_| purpose != AlertPurpose::Test);
+    let last = largest.into_iter().chain(label_members(labels)).chain(mark);
     object(first.into_iter().chain(percent).chain(rest).chain(last))
 }
 
@@ -151,7 +153,7 @@ fn grant_data(notice: &GrantNotice, labels: &Labels, purpose: AlertPurpose) -> S
         ("plan", json(&notice.plan)),
         ("timezone", json(&notice.timezone)),
     ];
-    object(members.into_iter().chain(label_members(labels)).chain(copy_mark(purpose)))
+    object(members.into_iter().chain(label_members(labels)).chain(mark(purpose)))
 }
 
 /// The unit and the scale of the counts, which stay whole numbers, and the links; each only if it is configured.
@@ -195,7 +197,7 @@ fn usage_data(notice: &UsageNotice, labels: &Labels, purpose: AlertPurpose) -> S
         None => ("usual_by_now", json(notice.usual_by_now)),
     };
     let members = members.into_iter().chain(of_kind).chain([usual]);
-    object(members.chain(label_members(labels)).chain(copy_mark(purpose)))
+    object(members.chain(label_members(labels)).chain(mark(purpose)))
 }
 
 fn resolved_data(notice: &ResolvedNotice, labels: &Labels, purpose: AlertPurpose) -> String {
@@ -219,12 +221,17 @@ fn resolved_data(notice: &ResolvedNotice, labels: &Labels, purpose: AlertPurpose
         ("resolved_at", json(shortest(notice.resolved_at.0))),
         ("thresholds", json(&notice.thresholds)),
     ];
-    object(first.into_iter().chain(percent).chain(rest).chain(label_members(labels)).chain(copy_mark(purpose)))
+    object(first.into_iter().chain(percent).chain(rest).chain(label_members(labels)).chain(mark(purpose)))
 }
 
-/// Only a copy, for a contact of the operator, is marked.
-fn copy_mark(purpose: AlertPurpose) -> Option<(&'static str, String)> {
-    (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)))
+/// A copy for a contact of the operator is marked, and a test of a notice.
+fn mark(purpose: AlertPurpose) -> Option<(&'static str, String)> {
+    let name = match purpose {
+        AlertPurpose::Alert => return None,
+        AlertPurpose::Copy => "copy",
+        AlertPurpose::Test => "test",
+    };
+    Some((name, json(true)))
 }
 
 fn disabled_data(DisabledNotice { subject, contact, channel, address, state, .. }: &DisabledNotice) -> String {

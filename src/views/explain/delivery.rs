@@ -181,12 +181,15 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
         said.push(format!("It waits for a contact: it goes out once the subject has one{end}."));
     }
     let status = facts.detail.contact.as_ref().map(|contact| contact.status);
-    let asks_consent = delivery.r#type == NotificationKind::Verification;
+    let quota = facts.detail.quota();
+    let can_be_muted =
+        delivery.r#type != NotificationKind::Verification && quota.is_none_or(QuotaNotification::can_be_muted);
+    let muted = quota.filter(|_| can_be_muted).and_then(|quota| facts.mutes.mute_of(quota.metric()));
     if let Some(lost) = status.and_then(|status| lost_contact(status, delivery.r#type)) {
         said.push(lost.to_owned());
-    } else if let Some(muted) = facts.detail.quota().and_then(|quota| facts.mutes.mute_of(quota.metric())) {
+    } else if let Some(muted) = muted {
         said.push(format!("Now {muted}: at its next attempt it ends muted."));
-    } else if !asks_consent && status == Some(DeliveryContactStatus::Muted) {
+    } else if can_be_muted && status == Some(DeliveryContactStatus::Muted) {
         said.push("At its next attempt it ends muted.".to_owned());
     }
     said.extend(facts.pause.map(paused));
