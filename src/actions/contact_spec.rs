@@ -11,7 +11,7 @@ use crate::channels::{self, InvalidContact};
 use crate::contacts::contact::Endpoint;
 use crate::contacts::merge::{ContactSpec, ExplicitOptions};
 use crate::contacts::message_format::InvalidFormat;
-use crate::contacts::state::{FilterChange, FilterText};
+use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat, masked_address};
 use crate::types::{Channel, Secret};
 
@@ -118,7 +118,7 @@ impl ContactColumns {
     }
 
     /// Whether there is such a column.
-    pub fn has(name: &str) -> bool {
+    pub fn is_column(name: &str) -> bool {
         Self::names().any(|known| known == name)
     }
 
@@ -148,31 +148,20 @@ impl ContactColumns {
             Channel::SENDING.into_iter().flat_map(|channel| (0..places).map(move |at| (channel, at)))
         {
             let (name, nth) = (channel.as_str(), place + 1);
-            let options = OPTIONS.map(|option| (option, cell(&format!("{name}_{option}"), place)));
+            let option = |option: &str| cell(&format!("{name}_{option}"), place);
             let Some(address) = cell(name, place) else {
-                let Some((option, _)) = options.into_iter().find(|(_, cell)| cell.is_some()) else { continue };
+                let Some(option) = OPTIONS.into_iter().find(|named| option(named).is_some()) else { continue };
                 return Err(format!(
                     "{name} {option} {nth} has no {name} {nth}: the nth {option} belongs to the nth {name}"
                 ));
             };
-            let [secret, format, headers, rest @ ..] = options.map(|(_, cell)| cell);
-            let [thresholds, metrics, windows, quiet, quiet_all, digest, digest_all, subtree, resolved] = rest;
-            let format =
-                format.map(|text| text.parse().map_err(|error: InvalidFormat| error.to_string())).transpose()?;
-            let headers = headers.map(|text| headers_of(&text).map_err(|why| format!("{name} headers {why}")));
-            let filter = FilterChange::parse(FilterText {
-                thresholds: thresholds.as_deref(),
-                metrics: metrics.as_deref(),
-                windows: windows.as_deref(),
-                quiet: quiet.as_deref(),
-                quiet_all: quiet_all.as_deref(),
-                digest: digest.as_deref(),
-                digest_all: digest_all.as_deref(),
-                subtree: subtree.as_deref(),
-                resolved: resolved.as_deref(),
-            });
+            let format = option("format").map(|text| text.parse()).transpose();
+            let format = format.map_err(|error: InvalidFormat| error.to_string())?;
+            let headers = option("headers").map(|text| headers_of(&text)).transpose();
+            let headers = headers.map_err(|why| format!("{name} headers {why}"))?;
+            let filter = FilterChange::parse(option);
             let filter = filter.map_err(|error| format!("{name} {nth}: {error}"))?;
-            let named = NamedContact { channel, address, secret, format, headers: headers.transpose()?, filter };
+            let named = NamedContact { channel, address, secret: option("secret"), format, headers, filter };
             let spec = named.check(ContactOrigin::Operator).map_err(|error| format!("{name} {nth}: {error}"))?;
             if specs.iter().any(|other| other.contact.derived_id() == spec.contact.derived_id()) {
                 return Err(format!("contact {} is named twice", masked_address(&spec.contact)));

@@ -211,8 +211,7 @@ async fn settings(
 ) -> Result<(Arc<Profile>, bool, UnixMs), GrantError> {
     let (levels, now) = futures_util::try_join!(StoredLevels::read(client, keys, subject), client.server_time())
         .map_err(|source| GrantError::Redis { subject: subject.clone(), source })?;
-    let (levels, _) = levels.settings(plans);
-    let profile = levels.into_iter().next().map(|level| level.profile).expect("the subject is a level of itself");
+    let profile = levels.own_profile(plans);
     let has_unreadable = !profile.has_known_limits();
     Ok((profile, has_unreadable, now))
 }

@@ -25,7 +25,7 @@ pub(super) struct ChangingRequest {
 
 impl ChangingRequest {
     /// `None` for requests that only read, and for events and checks, which are no actions.
-    pub(super) async fn of(route: &'static Route, parts: &mut Parts) -> Option<Self> {
+    pub(super) async fn from_parts(route: &'static Route, parts: &mut Parts) -> Option<Self> {
         let is_action = match route.access {
             Access::Needs(scope) => matches!(scope, Scope::SubjectsWrite | Scope::DeliveriesWrite | Scope::Admin),
             Access::Open | Access::IfSet(_) => false,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::list_query::ListRequest;
-use super::operation::JsonAnswer;
+use super::operation::JsonReply;
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use crate::types::StreamId;
@@ -26,8 +26,8 @@ pub(super) struct ActionList {
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     ListRequest { after, limit }: ListRequest<(u64, u64)>,
-) -> Result<JsonAnswer<ActionList>, Problem> {
+) -> Result<JsonReply<ActionList>, Problem> {
     let before = after.map(|(ms, seq)| StreamId { ms, seq });
     let (actions, next) = within(CALL_TIMEOUT, newest(&api.partitions, before.as_ref(), limit)).await?;
-    Ok(JsonAnswer(ActionList { actions, next: next.map(|StreamId { ms, seq }| Cursor((ms, seq)).to_string()) }))
+    Ok(JsonReply(ActionList { actions, next: next.map(|StreamId { ms, seq }| Cursor((ms, seq)).to_string()) }))
 }

@@ -34,8 +34,7 @@ pub(super) struct AlertLogQuery {
     #[schemars(extend("format" = "date-time"))]
     until: Option<String>,
     /// Only this subject's.
-    #[schemars(with = "Option<Subject>")]
-    subject: Option<String>,
+    subject: Option<Subject>,
 }
 
 /// `GET /v1/alerts`
@@ -48,7 +47,7 @@ pub(super) async fn read(
     if until <= since {
         return Err(Problem::bad_request("until: must be after since"));
     }
-    let filter = Arc::new(LogFilter { since, until, subject: path::parameter("subject", query.subject.as_deref())? });
+    let filter = Arc::new(LogFilter { since, until, subject: query.subject });
     let of_subject = api.partitions.of_subject_or_all(filter.subject.as_ref());
     let mut partitions: Vec<Partition> = of_subject.cloned().collect();
     let rest = partitions.split_off(1);

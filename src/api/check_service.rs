@@ -158,10 +158,7 @@ impl CheckService {
     pub async fn watch_connection(&self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             self.check_connection().await;
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(HEALTH_CHECK_INTERVAL) => {}
-            }
+            stop.run_until_cancelled(tokio::time::sleep(HEALTH_CHECK_INTERVAL)).await;
         }
     }
 

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, Json};
 use super::contact_filter_body::ContactFilterBody;
-use super::operation::{JsonAnswer, NoBody};
+use super::operation::{JsonReply, NoBody};
 use super::path::{ContactPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
@@ -188,10 +188,10 @@ pub(super) const NOT_ADDED: StatusDoc = problem(
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<JsonAnswer<ContactList>, Problem> {
+) -> Result<JsonReply<ContactList>, Problem> {
     let (stored, now) = within(CALL_TIMEOUT, api.verification.list(&subject)).await?;
     let contacts: Vec<ContactView> = stored.iter().map(|stored| ContactView::new(stored, now)).collect();
-    Ok(JsonAnswer(ContactList { contacts }))
+    Ok(JsonReply(ContactList { contacts }))
 }
 
 /// `POST /v1/subjects/{id}/contacts`
@@ -199,7 +199,7 @@ pub(super) async fn add(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Json(NewContact(body)): Json<NewContact>,
-) -> Result<JsonAnswer<AddedContact, 202>, Problem> {
+) -> Result<JsonReply<AddedContact, 202>, Problem> {
     let spec = body.into_spec()?;
     let contact = &spec.contact;
     let keys = &api.partitions.first().keys;
@@ -211,7 +211,7 @@ pub(super) async fn add(
     }
     let id = within(CALL_TIMEOUT, api.verification.add(subject, contact)).await?;
     let secret = GeneratedSecret::of(&spec).map(|generated| generated.secret);
-    Ok(JsonAnswer(AddedContact { id, channel: contact.channel(), verified: false, secret }))
+    Ok(JsonReply(AddedContact { id, channel: contact.channel(), verified: false, secret }))
 }
 
 /// `PUT /v1/subjects/{id}/contacts/{contact}`
@@ -219,7 +219,7 @@ pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
     Json(body): Json<ContactFilterBody>,
-) -> Result<JsonAnswer<ContactView>, Problem> {
+) -> Result<JsonReply<ContactView>, Problem> {
     let keys = &api.partitions.first().keys;
     contacts::check_levels(keys, &subject, body.subtree).map_err(ContactActionError::from)?;
     let change = body.into_change()?;
@@ -230,7 +230,7 @@ pub(super) async fn replace(
 pub(super) async fn enable(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-) -> Result<JsonAnswer<ContactView>, Problem> {
+) -> Result<JsonReply<ContactView>, Problem> {
     let enabled = change_one(&api, &subject, &contact, |array| drop(array.enable(&contact))).await?;
     tracing::info!(%subject, %contact, "contact is enabled");
     Ok(enabled)
@@ -242,7 +242,7 @@ async fn change_one(
     subject: &Subject,
     contact: &ContactId,
     change: impl Fn(&mut ContactArray),
-) -> Result<JsonAnswer<ContactView>, Problem> {
+) -> Result<JsonReply<ContactView>, Problem> {
     let change = |array: &mut ContactArray, _| {
         change(array);
         Ok(array.find(contact).expect("it was selected"))
@@ -253,7 +253,7 @@ async fn change_one(
         Ok::<_, Problem>((changed, partition.client.server_time().await?))
     };
     let (changed, now) = within(CALL_TIMEOUT, changed).await?;
-    Ok(JsonAnswer(ContactView::new(&changed, now)))
+    Ok(JsonReply(ContactView::new(&changed, now)))
 }
 
 impl From<ContactActionError> for Problem {
@@ -298,14 +298,14 @@ pub(super) async fn verify(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
     Json(CodeBody { code }): Json<CodeBody>,
-) -> Result<JsonAnswer<VerifiedContact>, Problem> {
+) -> Result<JsonReply<VerifiedContact>, Problem> {
     // White space comes along when a code is copied.
     let code = code.trim();
     if code.len() != CODE_DIGITS || !code.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Problem::bad_request(format!("code: must be {CODE_DIGITS} digits")));
     }
     within(CALL_TIMEOUT, api.verification.verify(&subject, &contact, code)).await?;
-    Ok(JsonAnswer(VerifiedContact { id: contact, verified: true }))
+    Ok(JsonReply(VerifiedContact { id: contact, verified: true }))
 }
 
 impl NewContactBody {

@@ -7,8 +7,9 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::body;
 use super::list_query::ListLimit;
-use super::operation::JsonAnswer;
+use super::operation::JsonReply;
 use super::path::{self, DeliveryPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
@@ -24,14 +25,13 @@ use crate::views::{Cursor, DeliveryDetailView, DeliveryFilter, DeliveryView};
 #[serde(deny_unknown_fields)]
 pub(super) struct DeliveriesQuery {
     /// Only those in this state. Dead ones that were discarded are listed only without this.
-    #[schemars(with = "Option<DeliveryState>")]
-    state: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    state: Option<DeliveryState>,
     /// Only those about this subject.
-    #[schemars(with = "Option<Subject>")]
-    subject: Option<String>,
+    subject: Option<Subject>,
     /// Only those of this channel.
-    #[schemars(with = "Option<Channel>")]
-    channel: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    channel: Option<Channel>,
     /// Only those to this destination.
     destination: Option<String>,
     /// Only those whose last error holds this text.
@@ -48,8 +48,8 @@ pub(super) struct DeliveriesQuery {
     /// The `next` of the page before; the first page without it.
     after: Option<String>,
     /// How many things the page may have.
-    #[schemars(with = "Option<ListLimit>")]
-    limit: Option<String>,
+    #[serde(default, deserialize_with = "body::text")]
+    limit: ListLimit,
 }
 
 /// A page of deliveries.
@@ -64,9 +64,8 @@ pub(super) struct DeliveryList {
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     Query(query): Query<DeliveriesQuery>,
-) -> Result<JsonAnswer<DeliveryList>, Problem> {
-    let subject = path::parameter("subject", query.subject.as_deref())?;
-    listed(&api, query, subject).await
+) -> Result<JsonReply<DeliveryList>, Problem> {
+    listed(&api, query).await
 }
 
 /// `GET /v1/subjects/{id}/deliveries`
@@ -74,22 +73,18 @@ pub(super) async fn of_subject(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(query): Query<DeliveriesQuery>,
-) -> Result<JsonAnswer<DeliveryList>, Problem> {
+) -> Result<JsonReply<DeliveryList>, Problem> {
     if query.subject.is_some() {
         return Err(Problem::bad_request("subject: stands in the path"));
     }
-    listed(&api, query, Some(subject)).await
+    listed(&api, DeliveriesQuery { subject: Some(subject), ..query }).await
 }
 
-async fn listed(
-    api: &ApiState,
-    query: DeliveriesQuery,
-    subject: Option<Subject>,
-) -> Result<JsonAnswer<DeliveryList>, Problem> {
+async fn listed(api: &ApiState, query: DeliveriesQuery) -> Result<JsonReply<DeliveryList>, Problem> {
     let filter = DeliveryFilter {
-        state: path::parameter("state", query.state.as_deref())?,
-        subject,
-        channel: path::parameter("channel", query.channel.as_deref())?,
+        state: query.state,
+        subject: query.subject,
+        channel: query.channel,
         destination: query.destination.as_deref().map(Destination::from_stored),
         error: query.error,
         alert: path::parameter("alert", query.alert.as_deref())?,
@@ -98,10 +93,9 @@ async fn listed(
         ..DeliveryFilter::default()
     };
     let after = path::parameter::<Cursor<DeliveriesCursor>>("after", query.after.as_deref())?;
-    let ListLimit(limit) = path::parameter("limit", query.limit.as_deref())?.unwrap_or_default();
-    let list = deliveries::list_from(&api.partitions, &filter, after.map(|Cursor(after)| after), limit);
+    let list = deliveries::list_from(&api.partitions, &filter, after.map(|Cursor(after)| after), query.limit.0);
     let (deliveries, next) = within(CALL_TIMEOUT, list).await?;
-    Ok(JsonAnswer(DeliveryList { deliveries, next: next.map(|next| Cursor(next).to_string()) }))
+    Ok(JsonReply(DeliveryList { deliveries, next: next.map(|next| Cursor(next).to_string()) }))
 }
 
 /// A delivery with its alert, its contact, its attempts, and what is said of it.
@@ -118,10 +112,10 @@ pub(super) struct ExplainedDelivery {
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     DeliveryPath(id): DeliveryPath,
-) -> Result<JsonAnswer<ExplainedDelivery>, Problem> {
+) -> Result<JsonReply<ExplainedDelivery>, Problem> {
     let explained = within(CALL_TIMEOUT, api.explainer.delivery(&id, Audience::Platform)).await?;
     let (explanation, detail) = explained.ok_or_else(|| unknown(&id))?;
-    Ok(JsonAnswer(ExplainedDelivery { detail, explanation }))
+    Ok(JsonReply(ExplainedDelivery { detail, explanation }))
 }
 
 /// `POST /v1/deliveries/{id}/replay`, and likewise each other action. After an error it may be done.
@@ -129,7 +123,7 @@ pub(super) async fn act(
     State(api): State<Arc<ApiState>>,
     DeliveryPath(id): DeliveryPath,
     action: DeliveryAction,
-) -> Result<JsonAnswer<ChangedDelivery>, Problem> {
+) -> Result<JsonReply<ChangedDelivery>, Problem> {
     let done = async {
         let partition = deliveries::partition_of(&api.partitions, &id).await?;
         let mut changed = actions::deliveries::act(partition, action, std::slice::from_ref(&id)).await?;
@@ -140,7 +134,7 @@ pub(super) async fn act(
     tracing::info!(delivery = %id, action = action.as_str(), result = changed.result, "an HTTP client requested an action");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match changed.reply {
-        ActionReply::Done => Ok(JsonAnswer(changed)),
+        ActionReply::Done => Ok(JsonReply(changed)),
         ActionReply::Missing => Err(unknown(&id)),
         ActionReply::Leased => Err(conflict("the delivery is being attempted right now: try again".to_owned())),
         ActionReply::InState(state) => {

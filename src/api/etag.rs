@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::operation::{Describe, JsonAnswer, OperationDoc};
+use super::operation::{Describe, JsonReply, OperationDoc};
 use super::status_doc::OUTDATED;
 use crate::types::text::hex;
 
@@ -26,17 +26,17 @@ pub(super) fn etag_of(view: &impl Serialize) -> String {
 
 /// A JSON response with its tag.
 #[derive(Debug)]
-pub(super) struct TaggedAnswer<T>(pub(super) T);
+pub(super) struct TaggedReply<T>(pub(super) T);
 
-impl<T: JsonSchema> Describe for TaggedAnswer<T> {
+impl<T: JsonSchema> Describe for TaggedReply<T> {
     fn describe(operation: &mut OperationDoc<'_>) {
         operation.answer::<T>(200);
     }
 }
 
-impl<T: Serialize> IntoResponse for TaggedAnswer<T> {
+impl<T: Serialize> IntoResponse for TaggedReply<T> {
     fn into_response(self) -> Response {
-        ([(ETAG, etag_of(&self.0))], JsonAnswer::<T>(self.0)).into_response()
+        ([(ETAG, etag_of(&self.0))], JsonReply::<T>(self.0)).into_response()
     }
 }
 

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::body::Json;
-use super::operation::{Describe, JsonAnswer, OperationDoc};
+use super::operation::{Describe, JsonReply, OperationDoc};
 use super::path::{GrantPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
@@ -17,18 +17,18 @@ use crate::views::GrantView;
 use crate::views::grants::GrantList;
 
 /// The grant, with 201 if it is new.
-pub(super) struct AddedAnswer(AddedGrant);
+pub(super) struct AddedReply(AddedGrant);
 
-impl Describe for AddedAnswer {
+impl Describe for AddedReply {
     fn describe(operation: &mut OperationDoc<'_>) {
         operation.answer::<GrantView>(201);
     }
 }
 
-impl IntoResponse for AddedAnswer {
+impl IntoResponse for AddedReply {
     fn into_response(self) -> Response {
         let AddedGrant { grant, is_new } = self.0;
-        if is_new { JsonAnswer::<_, 201>(grant).into_response() } else { JsonAnswer::<_, 200>(grant).into_response() }
+        if is_new { JsonReply::<_, 201>(grant).into_response() } else { JsonReply::<_, 200>(grant).into_response() }
     }
 }
 
@@ -36,10 +36,10 @@ impl IntoResponse for AddedAnswer {
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<JsonAnswer<GrantList>, Problem> {
+) -> Result<JsonReply<GrantList>, Problem> {
     let QueryState { partitions, plans, .. } = &api.reads;
     let read = crate::views::grants::read(partitions.partition_of(&subject), plans, &subject);
-    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+    within(CALL_TIMEOUT, read).await.map(JsonReply)
 }
 
 /// `POST /v1/subjects/{id}/grants`
@@ -47,25 +47,25 @@ pub(super) async fn add(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Json(new): Json<NewGrant>,
-) -> Result<AddedAnswer, Problem> {
+) -> Result<AddedReply, Problem> {
     let partition = api.partitions.partition_of(&subject);
     let added = within(CALL_TIMEOUT, grants::add(partition, &api.reads.plans, &subject, &new)).await?;
     if added.is_new {
         let GrantView { id, metric, units, window, .. } = &added.grant;
         tracing::info!(%subject, grant = %id, %metric, %units, %window, "a grant is added");
     }
-    Ok(AddedAnswer(added))
+    Ok(AddedReply(added))
 }
 
 /// `DELETE /v1/subjects/{id}/grants/{grant}`
 pub(super) async fn revoke(
     State(api): State<Arc<ApiState>>,
     GrantPath(subject, grant): GrantPath,
-) -> Result<JsonAnswer<GrantView>, Problem> {
+) -> Result<JsonReply<GrantView>, Problem> {
     let partition = api.partitions.partition_of(&subject);
     let revoked = within(CALL_TIMEOUT, grants::revoke(partition, &api.reads.plans, &subject, &grant)).await?;
     tracing::info!(%subject, %grant, "a grant is revoked");
-    Ok(JsonAnswer(revoked))
+    Ok(JsonReply(revoked))
 }
 
 impl From<GrantError> for Problem {

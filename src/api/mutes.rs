@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::body::{self, Json};
-use super::operation::{JsonAnswer, NoBody};
-use super::path::{self, ContactPath, Query, SubjectPath};
+use super::operation::{JsonReply, NoBody};
+use super::path::{ContactPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use crate::actions::contacts::{self, ContactSelector};
@@ -40,14 +40,7 @@ pub(super) struct MuteBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct MuteQuery {
     /// Only the alerts of this metric.
-    #[schemars(with = "Option<Metric>")]
-    metric: Option<String>,
-}
-
-impl MuteQuery {
-    fn metric(&self) -> Result<Option<Metric>, Problem> {
-        path::parameter("metric", self.metric.as_deref())
-    }
+    metric: Option<Metric>,
 }
 
 /// The mute of a subject, or of one metric of it.
@@ -70,22 +63,20 @@ pub(super) struct MutedContact {
 pub(super) async fn mute_subject(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-    Query(query): Query<MuteQuery>,
+    Query(MuteQuery { metric }): Query<MuteQuery>,
     Json(body): Json<MuteBody>,
-) -> Result<JsonAnswer<MutedSubject>, Problem> {
-    let metric = query.metric()?;
+) -> Result<JsonReply<MutedSubject>, Problem> {
     let mute = body.into_mute(&api).await?;
     set(&api, &subject, metric.as_ref(), Some(&mute)).await?;
-    Ok(JsonAnswer(MutedSubject { subject, metric, mute }))
+    Ok(JsonReply(MutedSubject { subject, metric, mute }))
 }
 
 /// `DELETE /v1/subjects/{id}/mute`
 pub(super) async fn unmute_subject(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-    Query(query): Query<MuteQuery>,
+    Query(MuteQuery { metric }): Query<MuteQuery>,
 ) -> Result<NoBody<204>, Problem> {
-    let metric = query.metric()?;
     set(&api, &subject, metric.as_ref(), None).await?;
     Ok(NoBody)
 }
@@ -101,10 +92,10 @@ pub(super) async fn mute_contact(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
     Json(body): Json<MuteBody>,
-) -> Result<JsonAnswer<MutedContact>, Problem> {
+) -> Result<JsonReply<MutedContact>, Problem> {
     let mute = body.into_mute(&api).await?;
     set_of_contact(&api, &subject, &contact, Some(&mute)).await?;
-    Ok(JsonAnswer(MutedContact { subject, contact, mute }))
+    Ok(JsonReply(MutedContact { subject, contact, mute }))
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}/mute`

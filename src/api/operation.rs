@@ -148,15 +148,15 @@ impl<T: Describe> Describe for Result<T, Problem> {
 
 /// A JSON response. Caches must not keep addresses, a generated secret, or counts that change with each event.
 #[derive(Debug)]
-pub(super) struct JsonAnswer<T, const STATUS: u16 = 200>(pub(super) T);
+pub(super) struct JsonReply<T, const STATUS: u16 = 200>(pub(super) T);
 
-impl<T: JsonSchema, const STATUS: u16> Describe for JsonAnswer<T, STATUS> {
+impl<T: JsonSchema, const STATUS: u16> Describe for JsonReply<T, STATUS> {
     fn describe(operation: &mut OperationDoc<'_>) {
         operation.answer::<T>(STATUS);
     }
 }
 
-impl<T: Serialize, const STATUS: u16> IntoResponse for JsonAnswer<T, STATUS> {
+impl<T: Serialize, const STATUS: u16> IntoResponse for JsonReply<T, STATUS> {
     fn into_response(self) -> Response {
         let text = serde_json::to_vec(&self.0).expect("a view is strings, numbers and lists");
         let status = axum::http::StatusCode::from_u16(STATUS).expect("a status of HTTP");

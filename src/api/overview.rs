@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::body;
 use super::list_query::{ListLimit, ListRequest};
-use super::operation::JsonAnswer;
+use super::operation::JsonReply;
 use super::path::{self, Query};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
@@ -29,61 +30,54 @@ use crate::views::system::SystemView;
 use crate::views::{Cursor, SubjectCursor};
 
 /// `GET /v1/overview`
-pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonAnswer<OverviewView>, Problem> {
-    within(CALL_TIMEOUT, api.observer.overview()).await.map(JsonAnswer)
+pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonReply<OverviewView>, Problem> {
+    within(CALL_TIMEOUT, api.observer.overview()).await.map(JsonReply)
 }
 
 /// `GET /v1/system`
-pub(super) async fn system(State(api): State<Arc<ApiState>>) -> Result<JsonAnswer<SystemView>, Problem> {
-    within(CALL_TIMEOUT, api.observer.system()).await.map(JsonAnswer)
+pub(super) async fn system(State(api): State<Arc<ApiState>>) -> Result<JsonReply<SystemView>, Problem> {
+    within(CALL_TIMEOUT, api.observer.system()).await.map(JsonReply)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NearQuery {
     /// Only this metric.
-    #[schemars(with = "Option<Metric>")]
-    metric: Option<String>,
+    metric: Option<Metric>,
     /// Only limits of this window.
-    #[schemars(with = "Option<Window>")]
-    window: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    window: Option<Window>,
     /// Only subjects that have used at least this percentage of the limit.
-    #[schemars(with = "Option<Percent>")]
-    percent: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    percent: Option<Percent>,
     /// The `next` of the page before; the first page without it.
     after: Option<String>,
     /// How many things the page may have.
-    #[schemars(with = "Option<ListLimit>")]
-    limit: Option<String>,
+    #[serde(default, deserialize_with = "body::text")]
+    limit: ListLimit,
 }
 
 /// `GET /v1/near`
 pub(super) async fn near(
     State(api): State<Arc<ApiState>>,
-    Query(query): Query<NearQuery>,
-) -> Result<JsonAnswer<NearView>, Problem> {
-    let filter = NearFilter {
-        metric: path::parameter("metric", query.metric.as_deref())?,
-        window: path::parameter("window", query.window.as_deref())?,
-        percent: path::parameter("percent", query.percent.as_deref())?,
-    };
-    let ListRequest { after, limit } = part(query.after.as_deref(), query.limit.as_deref())?;
-    let read = api.observer.near(&filter, after.unwrap_or_default(), limit);
-    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+    Query(NearQuery { metric, window, percent, after, limit: ListLimit(limit) }): Query<NearQuery>,
+) -> Result<JsonReply<NearView>, Problem> {
+    let filter = NearFilter { metric, window, percent };
+    let read = api.observer.near(&filter, cursor(after.as_deref())?.unwrap_or_default(), limit);
+    within(CALL_TIMEOUT, read).await.map(JsonReply)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AlertsQuery {
     /// Only this metric.
-    #[schemars(with = "Option<Metric>")]
-    metric: Option<String>,
+    metric: Option<Metric>,
     /// Only limits of this window.
-    #[schemars(with = "Option<Window>")]
-    window: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    window: Option<Window>,
     /// Only thresholds at or above this percentage of the limit.
-    #[schemars(with = "Option<Percent>")]
-    percent: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    percent: Option<Percent>,
     /// Only those raised at this time or later.
     #[schemars(extend("format" = "date-time"))]
     since: Option<String>,
@@ -93,27 +87,27 @@ pub(super) struct AlertsQuery {
     /// The `next` of the page before; the first page without it.
     after: Option<String>,
     /// How many things the page may have.
-    #[schemars(with = "Option<ListLimit>")]
-    limit: Option<String>,
+    #[serde(default, deserialize_with = "body::text")]
+    limit: ListLimit,
 }
 
 /// `GET /v1/alerts/newest`
 pub(super) async fn alerts(
     State(api): State<Arc<ApiState>>,
     Query(query): Query<AlertsQuery>,
-) -> Result<JsonAnswer<NotifiedAlertsView>, Problem> {
+) -> Result<JsonReply<NotifiedAlertsView>, Problem> {
     let only_nobody = query.nobody.as_deref().map(str::parse::<bool>).transpose();
     let only_nobody = only_nobody.map_err(|_| Problem::bad_request("nobody: must be true or false"))?;
     let filter = NotifiedAlertFilter {
-        metric: path::parameter("metric", query.metric.as_deref())?,
-        window: path::parameter("window", query.window.as_deref())?,
-        percent: path::parameter("percent", query.percent.as_deref())?,
+        metric: query.metric,
+        window: query.window,
+        percent: query.percent,
         since: path::parameter::<UnixMs>("since", query.since.as_deref())?,
         outcome: only_nobody.unwrap_or(false).then_some(AlertOutcome::Nobody),
     };
-    let ListRequest { after, limit } = part(query.after.as_deref(), query.limit.as_deref())?;
-    let read = api.observer.alerts(&filter, after.unwrap_or_default(), limit);
-    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+    let after = cursor(query.after.as_deref())?.unwrap_or_default();
+    let read = api.observer.alerts(&filter, after, query.limit.0);
+    within(CALL_TIMEOUT, read).await.map(JsonReply)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -127,41 +121,36 @@ pub(super) struct SliceQuery {
 pub(super) async fn dead(
     State(api): State<Arc<ApiState>>,
     Query(SliceQuery { after }): Query<SliceQuery>,
-) -> Result<JsonAnswer<DeadCausesView>, Problem> {
+) -> Result<JsonReply<DeadCausesView>, Problem> {
     let after: Option<DeliveriesCursor> = cursor(after.as_deref())?;
-    within(CALL_TIMEOUT, dead_causes(&api.observer.partitions, after)).await.map(JsonAnswer)
+    within(CALL_TIMEOUT, dead_causes(&api.observer.partitions, after)).await.map(JsonReply)
 }
 
 /// `GET /v1/destinations`
 pub(super) async fn destinations(
     State(api): State<Arc<ApiState>>,
     ListRequest { after, limit }: ListRequest<DestinationCursor>,
-) -> Result<JsonAnswer<DestinationsView>, Problem> {
+) -> Result<JsonReply<DestinationsView>, Problem> {
     let read = destination_slice(&api.observer.partitions, after.unwrap_or_default(), limit);
-    within(CALL_TIMEOUT, read).await.map(JsonAnswer)
+    within(CALL_TIMEOUT, read).await.map(JsonReply)
 }
 
 /// `GET /v1/refused`
 pub(super) async fn refused(
     State(api): State<Arc<ApiState>>,
     Query(SliceQuery { after }): Query<SliceQuery>,
-) -> Result<JsonAnswer<RefusedReasonsView>, Problem> {
+) -> Result<JsonReply<RefusedReasonsView>, Problem> {
     let after = cursor(after.as_deref())?.unwrap_or_default();
-    within(CALL_TIMEOUT, refused::by_reason(&api.observer.partitions, after, None, GROUPED_MAX)).await.map(JsonAnswer)
+    within(CALL_TIMEOUT, refused::by_reason(&api.observer.partitions, after, None, GROUPED_MAX)).await.map(JsonReply)
 }
 
 /// `GET /v1/mutes`
 pub(super) async fn mutes(
     State(api): State<Arc<ApiState>>,
     Query(SliceQuery { after }): Query<SliceQuery>,
-) -> Result<JsonAnswer<MutesView>, Problem> {
+) -> Result<JsonReply<MutesView>, Problem> {
     let after: Option<SubjectCursor> = cursor(after.as_deref())?;
-    within(CALL_TIMEOUT, api.observer.mutes(after.unwrap_or_default())).await.map(JsonAnswer)
-}
-
-fn part<C: DeserializeOwned>(after: Option<&str>, limit: Option<&str>) -> Result<ListRequest<C>, Problem> {
-    let ListLimit(limit) = path::parameter("limit", limit)?.unwrap_or_default();
-    Ok(ListRequest { after: cursor(after)?, limit })
+    within(CALL_TIMEOUT, api.observer.mutes(after.unwrap_or_default())).await.map(JsonReply)
 }
 
 fn cursor<C: DeserializeOwned>(after: Option<&str>) -> Result<Option<C>, Problem> {

@@ -170,7 +170,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
         query.map(|axum::extract::Query(query)| Self(query)).map_err(|rejection| {
             // Its source names the parameter and those that there are.
             let why = std::error::Error::source(&rejection).map_or_else(|| rejection.body_text(), ToString::to_string);
-            Problem::bad_request(format!("the query: {why}"))
+            // A wrong value follows the name of its parameter.
+            let is_of_value = !why.contains(" field `") && !why.contains(" variant `");
+            Problem::bad_request(if is_of_value { why } else { format!("the query: {why}") })
         })
     }
 }

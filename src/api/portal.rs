@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::body::Json;
-use super::operation::{JsonAnswer, NoBody};
+use super::operation::{JsonReply, NoBody};
 use super::path::SubjectPath;
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
@@ -18,12 +18,12 @@ pub(super) async fn create(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Json(new): Json<NewPortal>,
-) -> Result<JsonAnswer<PortalInvitation>, Problem> {
+) -> Result<JsonReply<PortalInvitation>, Problem> {
     check_levels(&api.partitions.first().keys, &subject, false).map_err(ContactActionError::from)?;
     let created = new.create(api.portal_urls.as_ref(), subject.clone());
     let invitation = within(CALL_TIMEOUT, created).await?;
     tracing::info!(%subject, expires_at = %invitation.expires_at, "a link to the portal is made");
-    Ok(JsonAnswer(invitation))
+    Ok(JsonReply(invitation))
 }
 
 /// `DELETE /v1/subjects/{id}/portal`

@@ -98,7 +98,7 @@ async fn authorize(State(guard): State<Authorization>, mut request: Request, nex
     let span = tracing::info_span!("api", caller = caller.name);
     request.extensions_mut().insert(Arc::clone(&caller));
     let (mut parts, body) = request.into_parts();
-    let change = ChangingRequest::of(guard.route, &mut parts).await;
+    let change = ChangingRequest::from_parts(guard.route, &mut parts).await;
     let request = Request::from_parts(parts, body);
     let Some(change) = change else { return next.run(request).instrument(span).await };
     // A change is finished and recorded although its caller went away.

@@ -96,6 +96,7 @@ fn simplify(schema: &mut Schema, contract: &Contract) {
 
 /// Removes null from a schema whose field is absent instead.
 pub(super) fn without_null(field: &mut Map<String, Value>) {
+    field.retain(|name, value| name != "default" || !value.is_null());
     let null = json!({"type": "null"});
     if let Some(Value::Array(types)) = field.get_mut("type") {
         types.retain(|one| one != "null");

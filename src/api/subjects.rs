@@ -10,11 +10,11 @@ use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::body::Json;
-use super::etag::{IfMatch, TaggedAnswer, etag_of};
+use super::body::{self, Json};
+use super::etag::{IfMatch, TaggedReply, etag_of};
 use super::list_query::{LIMIT_MAX, ListRequest};
-use super::operation::JsonAnswer;
-use super::path::{self, Query, SubjectPath};
+use super::operation::JsonReply;
+use super::path::{Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, ERASE_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use super::subject_body::SubjectBody;
@@ -23,9 +23,10 @@ use crate::actions::grants;
 use crate::actions::subject_change::{self, ContactsChange, SubjectChange};
 use crate::contacts::store::EditContactsError;
 use crate::erasure::{self, ErasedSubject, branch};
-use crate::subjects::StoredLevels;
+use crate::redis_client::Partition;
 use crate::subjects::record::{SubjectField, limit_warnings};
-use crate::types::{Alert, Day, Metric, UnixMs, Window};
+use crate::subjects::{Plans, StoredLevels};
+use crate::types::{Alert, Day, Metric, Subject, UnixMs, Window};
 use crate::views::children::{self, ChildrenRequest, ChildrenView};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 use crate::views::usage::{self, UsageRequest};
@@ -47,18 +48,18 @@ pub(super) struct SubjectList {
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     ListRequest { after, limit }: ListRequest<SubjectCursor>,
-) -> Result<JsonAnswer<SubjectList>, Problem> {
+) -> Result<JsonReply<SubjectList>, Problem> {
     let QueryState { partitions, plans, .. } = &api.reads;
     let read = subject_list::read(partitions.first(), plans, after.unwrap_or_default(), limit);
     let SubjectSlice { subjects, next } = within(CALL_TIMEOUT, read).await?;
-    Ok(JsonAnswer(SubjectList { subjects, next: next.map(|next| Cursor(next).to_string()) }))
+    Ok(JsonReply(SubjectList { subjects, next: next.map(|next| Cursor(next).to_string()) }))
 }
 
 /// `GET /v1/subjects/{id}`
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<TaggedAnswer<SubjectView>, Problem> {
+) -> Result<TaggedReply<SubjectView>, Problem> {
     let QueryState { partitions, plans, .. } = &api.reads;
     let partition = partitions.partition_of(&subject);
     let read = async {
@@ -69,7 +70,7 @@ pub(super) async fn show(
         let nothing = format!("nothing is set for subject {subject}: it has the default plan");
         return Err(Problem::new(StatusCode::NOT_FOUND, nothing));
     }
-    Ok(TaggedAnswer(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
+    Ok(TaggedReply(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
 }
 
 /// `PUT /v1/subjects/{id}`: replaces the settings beside the contacts, and shows the subject as it is then. After an
@@ -79,7 +80,7 @@ pub(super) async fn replace(
     SubjectPath(subject): SubjectPath,
     if_match: IfMatch,
     Json(body): Json<SubjectBody>,
-) -> Result<TaggedAnswer<SubjectView>, Problem> {
+) -> Result<TaggedReply<SubjectView>, Problem> {
     let plans = &api.reads.plans;
     let partition = api.partitions.partition_of(&subject);
     let view_of = |fields: &[SubjectField], now| SubjectView::read(subject.as_str().as_bytes(), fields, plans, now);
@@ -119,7 +120,7 @@ pub(super) async fn replace(
     for warning in within(CALL_TIMEOUT, of_grants.map_err(Problem::from)).await? {
         tracing::warn!(%subject, "{warning}");
     }
-    Ok(TaggedAnswer(shown))
+    Ok(TaggedReply(shown))
 }
 
 /// `DELETE /v1/subjects/{id}`: removes everything that is stored of it. After an error a part may be removed, and the
@@ -127,7 +128,7 @@ pub(super) async fn replace(
 pub(super) async fn erase(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<JsonAnswer<ErasedSubject>, Problem> {
+) -> Result<JsonReply<ErasedSubject>, Problem> {
     let erasing = async move {
         let QueryState { plans, event_age_max, .. } = &api.reads;
         let below = branch::below(&api.partitions, &subject).await?;
@@ -138,15 +139,24 @@ pub(super) async fn erase(
     // It goes on after the answer: to look through a long log of alerts may take longer.
     let erasing = tokio::spawn(erasing);
     let erased = async { erasing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) };
-    within(ERASE_TIMEOUT, erased).await.map(JsonAnswer)
+    within(ERASE_TIMEOUT, erased).await.map(JsonReply)
+}
+
+/// The settings of a subject, and server time.
+async fn settings_now(
+    partition: &Partition,
+    subject: &Subject,
+    plans: &Plans,
+) -> RedisResult<(SubjectSettings, UnixMs)> {
+    let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await?;
+    Ok((SubjectSettings::read(&stored, plans), partition.client.server_time().await?))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UsageQuery {
     /// A day, in the subject's time zone.
-    #[schemars(with = "Option<Day>")]
-    day: Option<String>,
+    day: Option<Day>,
 }
 
 /// `GET /v1/subjects/{id}/usage`
@@ -154,29 +164,25 @@ pub(super) async fn usage(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(UsageQuery { day }): Query<UsageQuery>,
-) -> Result<JsonAnswer<UsageView>, Problem> {
-    let day = path::parameter("day", day.as_deref())?;
+) -> Result<JsonReply<UsageView>, Problem> {
     let QueryState { partitions, plans, late_max, .. } = &api.reads;
     let partition = partitions.partition_of(&subject);
     let read = async {
-        let settings =
-            SubjectSettings::read(&StoredLevels::read(&partition.client, &partition.keys, &subject).await?, plans);
-        let now = partition.client.server_time().await?;
+        let (settings, now) = settings_now(partition, &subject, plans).await?;
         let request = UsageRequest { subject, settings, day, now, late_max: *late_max };
         usage::read(partition, plans, request).await?.ok_or_else(|| no_period(now))
     };
-    Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
+    Ok(JsonReply(within(CALL_TIMEOUT, read).await?))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChildrenQuery {
     /// The metric; `requests` if left out.
-    #[schemars(with = "Option<Metric>")]
-    metric: Option<String>,
+    metric: Option<Metric>,
     /// The window; the day if left out.
-    #[schemars(with = "Option<Window>")]
-    window: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    window: Option<Window>,
 }
 
 /// `GET /v1/subjects/{id}/children`
@@ -184,33 +190,27 @@ pub(super) async fn children(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(ChildrenQuery { metric, window }): Query<ChildrenQuery>,
-) -> Result<JsonAnswer<ChildrenView>, Problem> {
-    let metric = path::parameter("metric", metric.as_deref())?.unwrap_or_default();
-    let window = path::parameter("window", window.as_deref())?.unwrap_or(Window::Day);
+) -> Result<JsonReply<ChildrenView>, Problem> {
+    let (metric, window) = (metric.unwrap_or_default(), window.unwrap_or(Window::Day));
     let QueryState { partitions, plans, .. } = &api.reads;
     let partition = partitions.partition_of(&subject);
     let read = async {
-        let stored = StoredLevels::read(&partition.client, &partition.keys, &subject).await?;
-        let settings = SubjectSettings::read(&stored, plans);
-        let now = partition.client.server_time().await?;
+        let (settings, now) = settings_now(partition, &subject, plans).await?;
         let request = ChildrenRequest { subject, settings, metric, window, now };
         children::read(partition, plans, request).await?.ok_or_else(|| no_period(now))
     };
-    Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
+    Ok(JsonReply(within(CALL_TIMEOUT, read).await?))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
     /// Only this metric.
-    #[schemars(with = "Option<Metric>")]
-    metric: Option<String>,
+    metric: Option<Metric>,
     /// The first day, in the subject's time zone.
-    #[schemars(with = "Option<Day>")]
-    from: Option<String>,
+    from: Option<Day>,
     /// The last day.
-    #[schemars(with = "Option<Day>")]
-    to: Option<String>,
+    to: Option<Day>,
 }
 
 /// `GET /v1/subjects/{id}/history`
@@ -218,21 +218,17 @@ pub(super) async fn history(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(HistoryQuery { metric, from, to }): Query<HistoryQuery>,
-) -> Result<JsonAnswer<HistoryView>, Problem> {
-    let metric = path::parameter("metric", metric.as_deref())?;
-    let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
+) -> Result<JsonReply<HistoryView>, Problem> {
     let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
     let QueryState { partitions, plans, late_max, history_days, .. } = &api.reads;
     let partition = partitions.partition_of(&subject);
     let read = async {
-        let settings =
-            SubjectSettings::read(&StoredLevels::read(&partition.client, &partition.keys, &subject).await?, plans);
-        let now = partition.client.server_time().await?;
+        let (settings, now) = settings_now(partition, &subject, plans).await?;
         let (late_max, days) = (*late_max, *history_days);
         let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
         history::read(partition, plans, request).await?.ok_or_else(|| no_period(now))
     };
-    Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
+    Ok(JsonReply(within(CALL_TIMEOUT, read).await?))
 }
 
 /// No period holds the day that was asked for, or what the server's clock shows.
@@ -254,7 +250,7 @@ pub(super) async fn alerts(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     ListRequest { after, limit }: ListRequest<AlertCursor>,
-) -> Result<JsonAnswer<AlertList>, Problem> {
+) -> Result<JsonReply<AlertList>, Problem> {
     let partition = api.reads.partitions.partition_of(&subject);
     let filter = AlertFilter { subject: Some(subject), since: None };
     let read = async {
@@ -264,5 +260,5 @@ pub(super) async fn alerts(
     let kept = within(CALL_TIMEOUT, read).await?;
     let (mut alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);
     api.observer.plans.add_units(&mut alerts);
-    Ok(JsonAnswer(AlertList { alerts, next: next.map(|next| Cursor(next).to_string()) }))
+    Ok(JsonReply(AlertList { alerts, next: next.map(|next| Cursor(next).to_string()) }))
 }

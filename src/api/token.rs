@@ -169,18 +169,20 @@ impl Tokens {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {
             (None, _) => TokenCheck::Missing,
-            (Some(value), None) => self.caller(value.as_bytes()).map_or(TokenCheck::Invalid, TokenCheck::Valid),
+            (Some(value), None) => {
+                let known = bearer(value.as_bytes()).and_then(|text| self.find(text));
+                known.map_or(TokenCheck::Invalid, |known| TokenCheck::Valid(known.caller))
+            }
             // With several, a proxy in front may have checked another one than this code would.
             _ => TokenCheck::Invalid,
         }
     }
 
-    fn caller(&self, header: &[u8]) -> Option<Arc<Caller>> {
-        let given = digest(bearer(header)?);
+    fn find(&self, text: &[u8]) -> Option<KnownToken> {
+        let given = digest(text);
         // All of them are compared, so that the time does not tell which one it is.
-        let compare = |found, token: &Token| {
-            if same_secret(&given, &token.digest) { Some(Arc::clone(&token.caller)) } else { found }
-        };
+        let compare =
+            |found, token: &Token| if same_secret(&given, &token.digest) { Some(token.known()) } else { found };
         self.0.iter().fold(None, compare)
     }
 }
@@ -215,11 +217,7 @@ impl CurrentTokens {
 
     /// The token with this text.
     pub fn find(&self, text: &str) -> Option<KnownToken> {
-        let given = digest(text.as_bytes());
-        // All of them are compared, so that the time does not tell which one it is.
-        let compare =
-            |found, token: &Token| if same_secret(&given, &token.digest) { Some(token.known()) } else { found };
-        self.0.read().unwrap_or_else(PoisonError::into_inner).0.iter().fold(None, compare)
+        self.0.read().unwrap_or_else(PoisonError::into_inner).find(text.as_bytes())
     }
 
     /// The tokens of the caller with this name.

@@ -7,9 +7,10 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::body;
 use super::list_query::ListLimit;
-use super::operation::JsonAnswer;
-use super::path::{self, Query};
+use super::operation::JsonReply;
+use super::path::Query;
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use crate::ledger::batch::MetricPeriod;
@@ -24,37 +25,30 @@ const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 #[serde(deny_unknown_fields)]
 pub(super) struct TopQuery {
     /// Of what; `requests` by default.
-    #[schemars(with = "Option<Metric>")]
-    metric: Option<String>,
+    metric: Option<Metric>,
     /// Of the period that goes on in UTC; `day` by default.
-    #[schemars(with = "Option<Window>")]
-    window: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    window: Option<Window>,
     /// Of this period.
-    #[schemars(with = "Option<Period>")]
-    period: Option<String>,
+    period: Option<Period>,
     /// What the order goes by: units used, or the part of the limit that is used. By `percent`, subjects without a
     /// limit are left out.
-    #[schemars(with = "Option<RankingOrder>", extend("default" = "used"))]
-    by: Option<String>,
+    #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(extend("default" = "used"))]
+    by: Option<RankingOrder>,
     /// Only subjects below this one.
-    #[schemars(with = "Option<Subject>")]
-    under: Option<String>,
+    under: Option<Subject>,
     /// How many things the page may have.
-    #[schemars(with = "Option<ListLimit>")]
-    limit: Option<String>,
+    #[serde(default, deserialize_with = "body::text")]
+    limit: ListLimit,
 }
 
 /// `GET /v1/top`: a ranking that may be some seconds old.
 pub(super) async fn top(
     State(api): State<Arc<ApiState>>,
-    Query(TopQuery { metric, window, period, by, under, limit }): Query<TopQuery>,
-) -> Result<JsonAnswer<TopView>, Problem> {
-    let metric: Metric = path::parameter("metric", metric.as_deref())?.unwrap_or_default();
-    let window: Option<Window> = path::parameter("window", window.as_deref())?;
-    let period: Option<Period> = path::parameter("period", period.as_deref())?;
-    let by = path::parameter("by", by.as_deref())?.unwrap_or(RankingOrder::Used);
-    let under: Option<Subject> = path::parameter("under", under.as_deref())?;
-    let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
+    Query(TopQuery { metric, window, period, by, under, limit: ListLimit(limit) }): Query<TopQuery>,
+) -> Result<JsonReply<TopView>, Problem> {
+    let (metric, by) = (metric.unwrap_or_default(), by.unwrap_or(RankingOrder::Used));
     let QueryState { partitions, plans, top, .. } = &api.reads;
     let separator = partitions.first().keys.separator();
     let is_path = under.as_ref().map_or(Ok(()), |branch| separator.check(branch.as_str()));
@@ -67,5 +61,5 @@ pub(super) async fn top(
     let ranked = within(TOP_TIMEOUT, top.get_or_read(&request, read)).await?;
     let mut view = TopView::clone(&ranked);
     view.subjects.truncate(limit);
-    Ok(JsonAnswer(view))
+    Ok(JsonReply(view))
 }

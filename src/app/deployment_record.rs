@@ -66,10 +66,7 @@ impl DeploymentRecord {
             if is_last {
                 return;
             }
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
+            stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await;
         }
     }
 

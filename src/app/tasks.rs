@@ -115,10 +115,7 @@ where
                 }
             }
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(retries.next_delay()) => {}
-        }
+        stop.run_until_cancelled(tokio::time::sleep(retries.next_delay())).await;
     }
 }
 

@@ -23,10 +23,6 @@ const SAMPLE_UNITS: u64 = 1000;
 pub(super) fn variables(notice: &GrantNotice, labels: &Labels, purpose: AlertPurpose, now: UnixMs) -> Value {
     let left_ms = notice.expires_at.0.0.saturating_sub(now.0).max(0);
     context! {
-        id => notice.id.as_str(),
-        subject => printable(notice.subject.as_str()),
-        metric => printable(notice.metric.as_str()),
-        window => notice.window.as_str(),
         grant => notice.grant.as_str(),
         note => notice.note.as_deref().map(printable).unwrap_or_default(),
         units => notice.units.get(),
@@ -37,12 +33,10 @@ pub(super) fn variables(notice: &GrantNotice, labels: &Labels, purpose: AlertPur
         used => notice.used,
         limit => notice.limit,
         used_percent => used_percent(notice.used, notice.limit),
-        plan => printable(&notice.plan),
-        timezone => printable(&notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
         test => purpose == AlertPurpose::Test,
-        ..labels.variables(&notice.subject, notice.metric.as_str(), printable)
+        ..labels.variables(notice, printable)
     }
 }
 

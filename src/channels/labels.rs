@@ -4,7 +4,7 @@ use minijinja::{Value, context};
 
 use super::sample::{SAMPLE_AT, Sample};
 use crate::subjects::Plans;
-use crate::types::{DisplayName, MetricFormat, Percent, QuotaNotification, Subject};
+use crate::types::{DisplayName, MetricFormat, Percent, QuotaNotification};
 
 /// The names, the unit and the links of a message about a quota.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,13 +53,26 @@ impl Labels {
         }
     }
 
-    /// The variables of a template. They are documented in `templates/alert.txt`. `name` converts names for the
-    /// reader.
-    pub(super) fn variables(&self, subject: &Subject, metric: &str, name: impl Fn(&str) -> String) -> Value {
+    /// The variables that the templates of all notifications about a quota have. They are documented in
+    /// `templates/alert.txt`. `name` converts names for the reader.
+    pub(super) fn variables<'a>(
+        &self,
+        notification: impl Into<QuotaNotification<'a>>,
+        name: impl Fn(&str) -> String,
+    ) -> Value {
         let Self { subject_name, format, upgrade_url, usage_url } = self;
-        let (subject, subject_name) = (name(subject.as_str()), subject_name.as_ref().map(|of| name(of.as_str())));
+        let notification = notification.into();
+        let metric = notification.metric().as_str();
+        let subject = name(notification.subject().as_str());
+        let subject_name = subject_name.as_ref().map(|of| name(of.as_str()));
         context! {
-            subject_text => subject_name.as_ref().map_or(subject.clone(), |name| format!("{name} ({subject})")),
+            id => notification.id(),
+            subject => subject.as_str(),
+            metric => name(metric),
+            window => notification.window().as_str(),
+            plan => name(notification.plan()),
+            timezone => name(notification.timezone()),
+            subject_text => subject_name.as_ref().map_or_else(|| subject.clone(), |name| format!("{name} ({subject})")),
             subject_name => subject_name.unwrap_or_default(),
             metric_name => name(format.name.as_ref().map_or(metric, DisplayName::as_str)),
             unit => format.unit.as_ref().map(|unit| name(unit.as_str())).unwrap_or_default(),

@@ -9,7 +9,7 @@ mod cap_retry_pacer;
 pub mod caps;
 pub mod channel;
 mod connection_error;
-mod dns_answers;
+mod dns_replies;
 pub mod email;
 mod error;
 mod grant_text;

@@ -47,7 +47,15 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
 
 /// Renders a notice in English. `now` is the time of sending.
 pub(super) fn render(content: Content<'_>, labels: &Labels, now: UnixMs) -> NoticeText {
-    let (name, variables) = match content {
+    let (name, variables) = template_of(content, labels, now);
+    NoticeText { heading: one_line(&part(&format!("{name}_subject"), &variables)), text: part(name, &variables) }
+}
+
+/// The name of the templates of an alert or a notice, without `_subject` and the ending, and their variables. `now` is
+/// the time of sending.
+pub(super) fn template_of(content: Content<'_>, labels: &Labels, now: UnixMs) -> (&'static str, Value) {
+    match content {
+        Content::Alert(alert, purpose) => ("alert", templating::variables(alert, labels, purpose, printable)),
         Content::GrantExpires(notice, purpose) => {
             ("grant_expires", grant_text::variables(notice, labels, purpose, now))
         }
@@ -55,9 +63,8 @@ pub(super) fn render(content: Content<'_>, labels: &Labels, now: UnixMs) -> Noti
         Content::Resolved(notice, purpose) => ("resolved", resolved_text::variables(notice, labels, purpose)),
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
-        Content::Alert(..) | Content::Verification(_) | Content::Set(_) => unreachable!("it is no notice"),
-    };
-    NoticeText { heading: one_line(&part(&format!("{name}_subject"), &variables)), text: part(name, &variables) }
+        Content::Verification(_) | Content::Set(_) => unreachable!("it is neither an alert nor a notice"),
+    }
 }
 
 /// An alert or a notice in one line of English, with short names.
@@ -83,7 +90,7 @@ fn part(name: &str, variables: &Value) -> String {
 }
 
 /// The variables of the notice of a disabled contact. They are documented in `templates/disabled.txt`.
-pub(super) fn disabled_variables(notice: &DisabledNotice) -> Value {
+fn disabled_variables(notice: &DisabledNotice) -> Value {
     let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
     context! {
         subject => printable(subject.as_str()),

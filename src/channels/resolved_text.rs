@@ -18,24 +18,18 @@ const HOUR_MS: i64 = 3_600_000;
 pub(super) fn variables(notice: &ResolvedNotice, labels: &Labels, purpose: AlertPurpose) -> Value {
     let limit = notice.limit.unwrap_or_default();
     context! {
-        id => notice.id.as_str(),
         reason => notice.reason.as_str(),
         resolved_at => local(notice.resolved_at.0, &notice.timezone),
         thresholds => notice.thresholds.iter().map(|threshold| threshold_value(*threshold)).collect::<Vec<_>>(),
-        subject => printable(notice.subject.as_str()),
-        metric => printable(notice.metric.as_str()),
-        window => notice.window.as_str(),
         period => notice.period.to_string(),
         used => notice.used,
         limit => limit,
         used_percent => used_percent(notice.used, limit),
-        plan => printable(&notice.plan),
-        timezone => printable(&notice.timezone),
         resets_at => local_or_empty(notice.resets_at.map(|end| end.0), &notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
         test => purpose == AlertPurpose::Test,
-        ..labels.variables(&notice.subject, notice.metric.as_str(), printable)
+        ..labels.variables(notice, printable)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! `/etc/hosts` comes first, then the name servers of `/etc/resolv.conf`, or those of `[dns]`. The resolver reads both
 //! files again when they change. It does not use the resolver of the system, which blocks a thread for each name, for
-//! up to half a minute, and can't be canceled. Read next: [`super::dns_answers`] for the cache of answers.
+//! up to half a minute, and can't be canceled. Read next: [`super::dns_replies`] for the cache of answers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::dns_answers::{DnsAnswer, DnsAnswers};
+use super::dns_replies::{DnsReplies, DnsReply};
 use super::hosts_file::HostsFile;
 
 /// How long the answer of one family waits for that of the other (RFC 8305, 3). Some name servers never answer
@@ -84,7 +84,7 @@ struct Current {
     hosts: Arc<HostsFile>,
     /// `None` if no name server is known. Clones share its connections.
     resolver: Option<TokioResolver>,
-    answers: Arc<DnsAnswers>,
+    answers: Arc<DnsReplies>,
 }
 
 impl Resolver {
@@ -150,7 +150,7 @@ impl Resolver {
         own.attempts = own.attempts.min(REPETITIONS_MAX);
         let tries = u32::try_from(own.attempts + 1).unwrap_or(u32::MAX);
         own.timeout = own.timeout.min(self.within / tries);
-        // `DnsAnswers` keeps addresses: hickory would keep messages of up to 64 KiB, and bounds only their number.
+        // `DnsReplies` keeps addresses: hickory would keep messages of up to 64 KiB, and bounds only their number.
         own.cache_size = 0;
         // A name that `HostsFile` lists with one kind of address must not ask a name server for the other.
         own.use_hosts_file = ResolveHosts::Never;
@@ -160,7 +160,7 @@ impl Resolver {
 
 /// Asks for both families at the same time, and uses the answers that arrive up to a short delay after the first
 /// addresses.
-async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveError> {
+async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsReply, ResolveError> {
     let mut v6 = pin!(resolver.lookup(name.clone(), RecordType::AAAA));
     let mut v4 = pin!(resolver.lookup(name, RecordType::A));
     let (first, second) = tokio::select! {
@@ -170,7 +170,7 @@ async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveE
     let mut found: Vec<_> = [Some(first), second].into_iter().flatten().collect();
     // IPv6 first: a client that connects to several addresses prefers the family of the first one.
     found.sort_by_key(|found| found.as_ref().is_ok_and(|lookup| lookup.query().query_type() == RecordType::A));
-    let answer = DnsAnswer::from_lookups(found.iter().flatten());
+    let answer = DnsReply::from_lookups(found.iter().flatten());
     if !answer.addresses.is_empty() {
         return Ok(answer);
     }

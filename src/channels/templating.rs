@@ -113,20 +113,14 @@ fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
 pub(super) fn variables(alert: &Alert, labels: &Labels, purpose: AlertPurpose, name: impl Fn(&str) -> String) -> Value {
     let zone = alert.timezone.parse().unwrap_or(Zone::UTC);
     context! {
-        id => alert.id.as_str(),
-        subject => name(alert.subject.as_str()),
-        metric => name(alert.metric.as_str()),
         threshold_percent => alert.threshold_share(),
         threshold => threshold_value(alert.threshold),
         used => alert.used,
         limit => alert.limit,
         used_percent => alert.used_percent(),
         remaining => alert.limit.saturating_sub(alert.used),
-        plan => name(&alert.plan),
-        window => alert.window.as_str(),
         period => alert.period.to_string(),
         starts_at => local_or_empty(alert.period.starts_in(zone), &alert.timezone),
-        timezone => name(&alert.timezone),
         resets_at => local_or_empty(alert.resets_at.map(|end| end.0), &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
         largest => alert.largest.iter().map(|child| child_value(child, &name)).collect::<Vec<_>>(),
@@ -134,7 +128,7 @@ pub(super) fn variables(alert: &Alert, labels: &Labels, purpose: AlertPurpose, n
         severity => if alert.threshold_share() < 100 { "warning" } else { "exceeded" },
         test => purpose == AlertPurpose::Test,
         copy => purpose == AlertPurpose::Copy,
-        ..labels.variables(&alert.subject, alert.metric.as_str(), &name)
+        ..labels.variables(alert, &name)
     }
 }
 

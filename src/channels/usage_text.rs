@@ -9,7 +9,7 @@ use super::templating::local;
 use crate::types::alert::used_percent;
 use crate::types::text::printable;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, DeploymentId, Percent, UnixMs, UsageNotice, UsageNoticeKind, Window};
+use crate::types::{Alert, DeploymentId, Percent, PeriodSpan, UnixMs, UsageNotice, UsageNoticeKind, Window};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Times of forecasts are rounded to this, ms.
@@ -20,11 +20,7 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
     let at = |time: Option<Rfc3339>| time.map(|Rfc3339(at)| local(at, &notice.timezone)).unwrap_or_default();
     let limit = notice.limit.unwrap_or_default();
     context! {
-        id => notice.id.as_str(),
         kind => notice.kind.as_str(),
-        subject => printable(notice.subject.as_str()),
-        metric => printable(notice.metric.as_str()),
-        window => notice.window.as_str(),
         used => notice.used,
         limit => limit,
         used_percent => used_percent(notice.used, limit),
@@ -36,13 +32,11 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
         usual_per_day => notice.usual_per_day.unwrap_or_default(),
         silent_since => at(notice.silent_since),
         times_usual => notice.times_usual(),
-        plan => printable(&notice.plan),
-        timezone => printable(&notice.timezone),
         resets_at => local(notice.resets_at.0, &notice.timezone),
         raised_at => local(notice.raised_at.0, &notice.timezone),
         copy => purpose == AlertPurpose::Copy,
         test => purpose == AlertPurpose::Test,
-        ..labels.variables(&notice.subject, notice.metric.as_str(), printable)
+        ..labels.variables(notice, printable)
     }
 }
 
@@ -50,29 +44,23 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
 pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
     let Alert { subject, metric, limit, used, plan, timezone, window, period, raised_at_ms: now, .. } = alert.clone();
     let (kind, limit) = (UsageNoticeKind::Forecast, Some(limit));
+    let id = UsageNotice::id_of(&DeploymentId::from_stored("sample"), kind, (&subject, &metric, period), limit);
     let rounded = |at: i64| (at + ROUNDED_TO_MS / 2).div_euclid(ROUNDED_TO_MS) * ROUNDED_TO_MS;
     let at = |hours: i64| Some(Rfc3339(UnixMs(rounded(now.0 + hours * HOUR_MS))));
+    let end = alert.resets_at.map_or(now.plus(24 * HOUR_MS), |end| end.0);
     UsageNotice {
-        id: UsageNotice::id_of(&DeploymentId::from_stored("sample"), kind, (&subject, &metric, period), limit),
-        kind,
-        subject,
-        metric,
         window,
-        period,
         used,
         limit,
         plan,
         timezone,
-        resets_at: alert.resets_at.unwrap_or(Rfc3339(now.plus(24 * HOUR_MS))),
-        raised_at: Rfc3339(now),
         probability_percent: Some(93),
         expected_at: at(4),
         earliest_at: at(3),
         latest_at: at(5),
         usual_by_now: 2_860,
         times_usual_tenths: 14,
-        silent_since: None,
-        usual_per_day: None,
+        ..UsageNotice::new(id, kind, (&subject, &metric), PeriodSpan { period, start: now, end }, now)
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::actions::contact_spec::ContactColumns;
-use crate::contacts::state::{FilterChange, FilterText};
+use crate::contacts::state::FilterChange;
 use crate::types::Channel;
 
 /// The options that name addresses.
@@ -137,17 +137,17 @@ impl ContactFilterArgs {
     /// A value that is no threshold, metric, window, quiet time or interval, is named twice, or stands beside `all`.
     pub fn change(&self) -> Result<FilterChange, String> {
         let joined = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
-        let [thresholds, metrics] = [&self.thresholds, &self.metrics].map(|values| joined(values));
-        FilterChange::parse(FilterText {
-            thresholds: thresholds.as_deref(),
-            metrics: metrics.as_deref(),
-            windows: joined(&self.windows).as_deref(),
-            quiet: self.quiet.as_deref(),
-            quiet_all: self.quiet_all.as_deref(),
-            digest: self.digest.as_deref(),
-            digest_all: self.digest_all.as_deref(),
-            subtree: self.subtree.as_deref(),
-            resolved: self.resolved.as_deref(),
+        FilterChange::parse(|part| match part {
+            "thresholds" => joined(&self.thresholds),
+            "metrics" => joined(&self.metrics),
+            "windows" => joined(&self.windows),
+            "quiet" => self.quiet.clone(),
+            "quiet_all" => self.quiet_all.clone(),
+            "digest" => self.digest.clone(),
+            "digest_all" => self.digest_all.clone(),
+            "subtree" => self.subtree.clone(),
+            "resolved" => self.resolved.clone(),
+            _ => None,
         })
     }
 }

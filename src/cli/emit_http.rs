@@ -12,6 +12,7 @@ use url::Url;
 
 use super::context::CliContext;
 use super::emit::{DueEvents, EmitArgs, check_id, event_fields};
+use crate::api::scope::Scope;
 use crate::terminal::hint::failed;
 use crate::terminal::output;
 
@@ -58,7 +59,7 @@ fn line(args: &EmitArgs, number: u64) -> String {
 impl EventsRoute {
     fn new(base: &Url, context: &CliContext) -> anyhow::Result<Self> {
         let config = context.config()?;
-        let token = config.events_token()?.ok_or_else(|| {
+        let token = config.token_with(Scope::EventsWrite)?.ok_or_else(|| {
             failed(
                 "events over HTTP need a token",
                 "set http.token, http.token_file or one of http.tokens with the scope events:write",

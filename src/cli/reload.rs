@@ -8,6 +8,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::context::CliContext;
+use crate::api::scope::Scope;
 use crate::api::state::ReloadedPlans;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs};
@@ -46,7 +47,7 @@ pub struct ReloadArgs {
 pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     // The daemon judges its own files and limits, which may differ from those of this command.
     let config = context.config()?;
-    let token = config.admin_token()?.ok_or_else(|| {
+    let token = config.token_with(Scope::Admin)?.ok_or_else(|| {
         failed(
             "a reload over HTTP needs a token that may do everything",
             "set http.token, http.token_file or one of http.tokens with the scope admin, or send the daemon SIGHUP",

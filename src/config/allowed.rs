@@ -153,7 +153,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
 ];
 
 /// Allowed values of the key with these segments. Below the last known segment, the allowed values of that segment.
-pub(super) fn of(path: &[String]) -> Option<String> {
+pub(super) fn allowed_values(path: &[String]) -> Option<String> {
     let matches = |pattern: &[&str]| {
         pattern.len() == path.len() && pattern.iter().zip(path).all(|(part, segment)| *part == "*" || part == segment)
     };
@@ -163,7 +163,7 @@ pub(super) fn of(path: &[String]) -> Option<String> {
         [section, key, _] if key == "contacts" && has_contacts(section) => Some(contact_in(section)),
         _ => None,
     });
-    known.or_else(|| of(path.split_last().map(|(_, parent)| parent).filter(|parent| !parent.is_empty())?))
+    known.or_else(|| allowed_values(path.split_last().map(|(_, parent)| parent).filter(|parent| !parent.is_empty())?))
 }
 
 /// Allowed values of a setting of a channel.
@@ -238,7 +238,7 @@ mod tests {
         for (section, value) in &defaults {
             for key in value.as_table().into_iter().flat_map(toml::Table::keys) {
                 let path = [section.clone(), key.clone()];
-                assert!(of(&path).is_some(), "{path:?} has no line in config/allowed.rs");
+                assert!(allowed_values(&path).is_some(), "{path:?} has no line in config/allowed.rs");
             }
         }
     }

@@ -65,10 +65,10 @@ const NO_BASE_URL: &str = "is not an http or https URL of a host, without user, 
 
 const _: () = assert!(CHECK_TIMEOUT_MAX.as_millis() <= RESPONSE_TIMEOUT.as_millis());
 
-/// Minimum lifetime of a one-time code: an email must arrive and be read.
-const LIFETIME_MIN: Duration = Duration::from_secs(60);
-/// Maximum lifetime: an older code in a mailbox may be found by somebody else.
-const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Bounds of the lifetime of a one-time code: an email must arrive and be read, and an older code in a mailbox may be
+/// found by somebody else.
+const LIFETIMES: RangeInclusive<HumanDuration> =
+    HumanDuration(Duration::from_secs(60))..=HumanDuration(Duration::from_secs(24 * 3600));
 
 /// A broken rule: the key's segments, those of the other key if two disagree, and the problem.
 struct Violation {
@@ -336,14 +336,8 @@ fn verification(config: &Config, violations: &mut Violations) {
     let requests = config.verification.requests;
     let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
     violations.require(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many);
-    let lifetime = config.verification.lifetime;
-    let range = format!(
-        "{} is not between {} and {}",
-        HumanDuration(lifetime),
-        HumanDuration(LIFETIME_MIN),
-        HumanDuration(LIFETIME_MAX)
-    );
-    violations.require((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range);
+    let lifetime = HumanDuration(config.verification.lifetime);
+    violations.require_in(LIFETIMES, &lifetime, &["verification", "lifetime"]);
     let legal = config.http.public_url.is_none() || config.http.confirm_links_below().is_some();
     violations.require(legal, &["http", "public_url"], NO_BASE_URL);
 }

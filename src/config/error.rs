@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::allowed;
+use super::allowed::{self, allowed_values};
 use super::place::Place;
 use crate::subjects::rates::ALGORITHM;
 use crate::types::text::nearest;
@@ -102,7 +102,7 @@ impl ConfigError {
             Self::Both { section, value, file, .. } => format!(
                 "set one of {section}.{value} and {section}.{file}; a variable wins over the file, whichever of the two it sets"
             ),
-            Self::Value { path, .. } => match (allowed::of(path), meant(path)) {
+            Self::Value { path, .. } => match (allowed_values(path), meant(path)) {
                 (Some(allowed), Some(meant)) => format!("did you mean {meant:?}? {} takes {allowed}", key(path)),
                 (Some(allowed), None) => format!("{} takes {allowed}", key(path)),
                 (None, _) => IN_EFFECT.to_owned(),
@@ -119,7 +119,7 @@ impl ConfigError {
             }
             Self::Component(ComponentError { setting, hint, .. }) => {
                 let path = || setting.as_deref().map(|setting| setting.split('.').map(str::to_owned).collect::<Vec<_>>());
-                let takes = || path().and_then(|path| Some(format!("{} takes {}", key(&path), allowed::of(&path)?)));
+                let takes = || path().and_then(|path| Some(format!("{} takes {}", key(&path), allowed_values(&path)?)));
                 hint.map(str::to_owned).or_else(takes).unwrap_or_else(|| IN_EFFECT.to_owned())
             }
         }

@@ -52,13 +52,9 @@ impl Config {
     /// The explainer of alerts, deliveries and subjects.
     pub(crate) fn explainer(&self, partitions: &Partitions, channels: Arc<Channels>, plans: Plans) -> Explainer {
         Explainer {
-            partitions: partitions.clone(),
+            observer: self.observer(partitions, plans),
             channels,
-            contacts: self.contact_resolver(),
-            configured: self.configured_contacts(),
             give_up_after: self.retry.give_up_after,
-            on_multiple: self.alerts.on_multiple,
-            plans,
             late_max: self.stream.late_max,
         }
     }
@@ -98,25 +94,14 @@ impl Config {
         Tokens::from_config(&self.http).map_err(|error| self.refused_token(error))
     }
 
-    /// A token of `[http]` that may do everything, in the form that callers send.
-    pub fn admin_token(&self) -> Result<Option<Secret>, ConfigError> {
-        Tokens::text_with(Scope::Admin, &self.http).map_err(|error| self.refused_token(error))
-    }
-
-    /// A token of `[http]` that may append events, in the form that callers send.
-    pub fn events_token(&self) -> Result<Option<Secret>, ConfigError> {
-        Tokens::text_with(Scope::EventsWrite, &self.http).map_err(|error| self.refused_token(error))
+    /// A token of `[http]` with this scope, in the form that callers send.
+    pub fn token_with(&self, scope: Scope) -> Result<Option<Secret>, ConfigError> {
+        Tokens::text_with(scope, &self.http).map_err(|error| self.refused_token(error))
     }
 
     fn refused_token(&self, error: TokenError) -> ConfigError {
-        let path: Vec<String> = error.setting().split('.').map(str::to_owned).collect();
-        let place = Some(self.places.place_of(&path));
-        ConfigError::Component(ComponentError {
-            setting: Some(path.join(".")),
-            place,
-            error: Box::new(error),
-            hint: None,
-        })
+        let setting = error.setting().to_owned();
+        self.refused(Some(&setting), error, None)
     }
 
     /// The templates and the branding of the portal. Reads the files that the section names.

@@ -60,7 +60,7 @@ fn spec_of(fields: &Fields) -> Result<ContactSpec, String> {
     let mut columns = ContactColumns::default().with(channel.as_str(), vec![address.to_owned()]);
     for (option, value) in OPTIONS.into_iter().filter_map(|option| Some((option, fields.text(option)?))) {
         let column = format!("{channel}_{option}");
-        if !ContactColumns::has(&column) {
+        if !ContactColumns::is_column(&column) {
             return Err(format!("{option}: contacts of the channel {channel} have none"));
         }
         columns.push(&column, Some(value.to_owned()));

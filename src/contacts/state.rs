@@ -7,8 +7,7 @@ use super::array::{ContactArray, StoredContact};
 use super::contact::Contact;
 use crate::types::contact_filter::ALL;
 use crate::types::{
-    ContactFilter, ContactFilterError, ContactId, DigestInterval, DigestIntervalError, DisabledState, Metric,
-    QuietTime, QuietTimeError, Threshold, Window,
+    ContactFilter, ContactFilterError, ContactId, DigestInterval, DisabledState, Metric, QuietTime, Threshold, Window,
 };
 
 const DISABLED: &str = "disabled";
@@ -47,32 +46,19 @@ pub struct FilterChange {
     pub resolved: Option<Option<bool>>,
 }
 
-/// A change as an option or a cell writes it; `None` for what is not named.
-#[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct FilterText<'a> {
-    pub thresholds: Option<&'a str>,
-    pub metrics: Option<&'a str>,
-    pub windows: Option<&'a str>,
-    pub quiet: Option<&'a str>,
-    pub quiet_all: Option<&'a str>,
-    pub digest: Option<&'a str>,
-    pub digest_all: Option<&'a str>,
-    pub subtree: Option<&'a str>,
-    pub resolved: Option<&'a str>,
-}
-
 impl FilterChange {
-    /// Reads thresholds, metrics and windows, each separated by commas, or `all`; a quiet time and the interval of a
-    /// digest, or `none`; and `true` or `false`.
+    /// Reads the text of each part, such as `quiet_all`; `None` for a part that is not named. Thresholds, metrics and
+    /// windows are separated by commas, or `all`; a quiet time and the interval of a digest may be `none`; the others
+    /// are `true` or `false`.
     ///
     /// # Errors
     ///
     /// A value is not a threshold, metric, window, quiet time or interval, occurs twice, or is combined with `all`; or
     /// is neither true nor false.
-    pub fn parse(text: FilterText<'_>) -> Result<Self, String> {
-        let (thresholds, metrics) = (parse_list("threshold", text.thresholds)?, parse_list("metric", text.metrics)?);
-        let windows = parse_list("window", text.windows)?;
+    pub fn parse(text_of: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let thresholds: Option<Vec<_>> = parse_list("threshold", text_of(THRESHOLDS))?;
+        let metrics: Option<Vec<_>> = parse_list("metric", text_of(METRICS))?;
+        let windows: Option<Vec<_>> = parse_list("window", text_of(WINDOWS))?;
         // An empty list is `all` here.
         let filter = ContactFilter::new(
             thresholds.clone().filter(|list| !list.is_empty()),
@@ -80,28 +66,20 @@ impl FilterChange {
             windows.clone().filter(|list| !list.is_empty()),
         );
         let filter = filter.map_err(|error: ContactFilterError| error.to_string())?;
-        let flag = |name: &str, text: Option<&str>| {
-            let read = |text: &str| text.parse().map_err(|_| format!("{name} {text:?} is neither true nor false"));
-            text.map(read).transpose()
-        };
-        let quiet = |text: &str| match text {
-            NONE => Ok(None),
-            text => text.parse().map(Some).map_err(|error: QuietTimeError| format!("quiet: {error}")),
-        };
-        let digest = |text: &str| match text {
-            NONE => Ok(None),
-            text => text.parse().map(Some).map_err(|error: DigestIntervalError| format!("digest: {error}")),
+        let flag = |name: &str| {
+            let read = |text: String| text.parse().map_err(|_| format!("{name} {text:?} is neither true nor false"));
+            text_of(name).map(read).transpose()
         };
         Ok(Self {
             thresholds: thresholds.map(|_| filter.thresholds),
             metrics: metrics.map(|_| filter.metrics),
             windows: windows.map(|_| filter.windows),
-            quiet: text.quiet.map(quiet).transpose()?,
-            quiet_all: flag(QUIET_ALL, text.quiet_all)?,
-            digest: text.digest.map(digest).transpose()?,
-            digest_all: flag(DIGEST_ALL, text.digest_all)?,
-            subtree: flag(SUBTREE, text.subtree)?,
-            resolved: flag(RESOLVED, text.resolved)?.map(Some),
+            quiet: parse_unless_none(QUIET, text_of(QUIET))?,
+            quiet_all: flag(QUIET_ALL)?,
+            digest: parse_unless_none(DIGEST, text_of(DIGEST))?,
+            digest_all: flag(DIGEST_ALL)?,
+            subtree: flag(SUBTREE)?,
+            resolved: flag(RESOLVED)?.map(Some),
         })
     }
 
@@ -124,15 +102,23 @@ impl FilterChange {
 }
 
 /// The values; empty for all.
-fn parse_list<T: FromStr<Err: Display>>(what: &str, text: Option<&str>) -> Result<Option<Vec<T>>, String> {
+fn parse_list<T: FromStr<Err: Display>>(what: &str, text: Option<String>) -> Result<Option<Vec<T>>, String> {
     let parse = |part: &str| match part {
         ALL => Err(format!("{what} {ALL} can't be combined with others")),
         part => part.parse().map_err(|error| format!("{part:?}: {error}")),
     };
-    match text {
+    match text.as_deref() {
         None => Ok(None),
         Some(ALL) => Ok(Some(Vec::new())),
         Some(text) => text.split(',').map(str::trim).map(parse).collect::<Result<_, _>>().map(Some),
+    }
+}
+
+fn parse_unless_none<T: FromStr<Err: Display>>(name: &str, text: Option<String>) -> Result<Option<Option<T>>, String> {
+    match text.as_deref() {
+        None => Ok(None),
+        Some(NONE) => Ok(Some(None)),
+        Some(text) => text.parse().map(|value| Some(Some(value))).map_err(|error| format!("{name}: {error}")),
     }
 }
 

@@ -110,8 +110,7 @@ impl EndsJudge<'_> {
         let mut subjects: Vec<&Subject> = groups.iter().map(|group| &group.subject).collect();
         subjects.dedup();
         let stored = StoredLevels::read_each(client, keys, &subjects).await?;
-        let profile =
-            |stored: RedisResult<StoredLevels>| Some(stored.ok()?.settings(self.plans).0.into_iter().next()?.profile);
+        let profile = |stored: RedisResult<StoredLevels>| Some(stored.ok()?.own_profile(self.plans));
         let profiles: BTreeMap<&Subject, Option<Arc<Profile>>> =
             subjects.into_iter().zip(stored.into_iter().map(profile)).collect();
         let known = |group: &'g AlertGroup| {

@@ -180,10 +180,8 @@ impl EndsLoop {
         let mut looks: Vec<(&Subject, BTreeSet<Threshold>, Vec<Period>)> = Vec::new();
         for (subject, stored) in subjects.iter().zip(stored) {
             // An alert of a subject whose settings can't be read stays as it is until its period ends.
-            let Some(level) = stored.ok().and_then(|stored| stored.settings(plans).0.into_iter().next()) else {
-                continue;
-            };
-            let profile = level.profile;
+            let Ok(stored) = stored else { continue };
+            let profile = stored.own_profile(plans);
             let current = |window| PeriodSpan::containing(window, profile.zone(), profile.billing(), now);
             let periods = Window::ALL.into_iter().filter_map(current).map(|span| span.period);
             looks.push((subject, known_thresholds(plans, Some(&profile)), periods.collect()));

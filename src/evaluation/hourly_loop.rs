@@ -55,7 +55,7 @@ impl HourlyLoop {
                     LOOK_EVERY
                 }
             };
-            if sleep(wait, &stop).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
                 return;
             }
         }
@@ -88,7 +88,7 @@ impl HourlyLoop {
                 self.new_notices.notify_one();
             }
             let pause = Duration::from_secs(slice.counters as u64) / COUNTERS_PER_S;
-            if sleep(pause.max(PAUSE_MIN), stop).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(pause.max(PAUSE_MIN))).await.is_none() {
                 return Ok(());
             }
             if checked.elapsed() >= CHECK_EVERY {
@@ -106,13 +106,5 @@ impl HourlyLoop {
         pass.end(erasures).await?;
         tracing::debug!(partition = %partition.number(), counters, took = ?started.elapsed(), "usual usage is learned");
         Ok(())
-    }
-}
-
-/// Sleeps; `None` if stopped.
-async fn sleep(time: Duration, stop: &CancellationToken) -> Option<()> {
-    tokio::select! {
-        () = stop.cancelled() => None,
-        () = tokio::time::sleep(time) => Some(()),
     }
 }

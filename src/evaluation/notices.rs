@@ -59,27 +59,17 @@ impl ActiveSubject<'_> {
         let Ok(number) = i32::try_from(today.day.since_epoch()) else { return Ok(Vec::new()) };
         let usual = Usual { profile: self.profile, number, hour: hour_of(&today, now) };
         let mut due = Vec::new();
-        let notice = |kind, span: PeriodSpan, used: u64, limit: Option<u64>| UsageNotice {
-            id: UsageNotice::id_of(instance, kind, (subject, metric, span.period), limit),
-            kind,
-            subject: subject.clone(),
-            metric: metric.clone(),
-            window: span.period.window(),
-            period: span.period,
-            used,
-            limit,
-            plan: settings.plan().to_string(),
-            timezone: settings.zone().name().to_owned(),
-            resets_at: Rfc3339(span.end),
-            raised_at: Rfc3339(now),
-            probability_percent: None,
-            expected_at: None,
-            earliest_at: None,
-            latest_at: None,
-            usual_by_now: usual.by_now() as u64,
-            times_usual_tenths: tenths(self.used_today as f64 / usual.by_now().max(1.0)),
-            silent_since: None,
-            usual_per_day: None,
+        let notice = |kind, span: PeriodSpan, used: u64, limit: Option<u64>| {
+            let id = UsageNotice::id_of(instance, kind, (subject, metric, span.period), limit);
+            UsageNotice {
+                used,
+                limit,
+                usual_by_now: usual.by_now() as u64,
+                times_usual_tenths: tenths(self.used_today as f64 / usual.by_now().max(1.0)),
+                plan: settings.plan().to_string(),
+                timezone: settings.zone().name().to_owned(),
+                ..UsageNotice::new(id, kind, (subject, metric), span, now)
+            }
         };
         if let Some(times) = settings.spike().filter(|times| usual.is_spike(self.used_today, f64::from(*times))) {
             let limit = settings.limit_of(metric, today.day.into()).map(|limit| limit.get());
@@ -179,8 +169,7 @@ impl StoredNoticeJudge {
         let UsageNotice { kind, subject, metric, window, period, .. } = notice;
         let partition = self.partitions.partition_of(subject);
         let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await?;
-        let Some(level) = stored.settings(&self.plans).0.into_iter().next() else { return Ok(false) };
-        let settings = level.profile;
+        let settings = stored.own_profile(&self.plans);
         let found = usage_profiles::read_each(partition, &[(subject, metric)]).await?.pop();
         let Some(profile) = found.and_then(usage_profiles::FoundProfile::read) else { return Ok(false) };
         if *kind == UsageNoticeKind::Silence {

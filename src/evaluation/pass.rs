@@ -18,7 +18,7 @@ use crate::ledger::daily_usage::archived_metrics;
 use crate::ledger::query::metrics_of;
 use crate::ledger::usage_profiles::{self, FoundProfile, PassMark, ProfilesReply};
 use crate::redis_client::Partition;
-use crate::subjects::{Plans, Profile, StoredLevels, SubjectLevel};
+use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::{Day, DaySpan, Metric, Period, Subject, UnixMs, keys};
 
 /// Hours from UTC of the westernmost and the easternmost zone.
@@ -171,7 +171,7 @@ impl<'a> HourlyPass<'a> {
         let settings = StoredLevels::read_each(&self.partition.client, &self.partition.keys, &subjects).await?;
         let observed = changed.into_iter().zip(settings).filter_map(|((count, found), stored)| {
             // Nobody knows the day of a subject whose settings can't be read.
-            let SubjectLevel { profile: settings, .. } = stored.ok()?.settings(self.plans).0.into_iter().next()?;
+            let settings = stored.ok()?.own_profile(self.plans);
             let span = DaySpan::for_day(settings.zone(), day)?;
             let is_unreadable = found == FoundProfile::Unreadable;
             let profile = self.observed(found.read(), &span, number, count.used)?;

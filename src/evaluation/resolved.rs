@@ -34,8 +34,7 @@ impl StoredNoticeJudge {
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
         let of = MetricPeriod { metric: metric.clone(), period: *period };
         let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await.ok();
-        let level = stored.and_then(|stored| stored.settings(&self.plans).0.into_iter().next());
-        let profile = level.map(|level| level.profile);
+        let profile = stored.map(|stored| stored.own_profile(&self.plans));
         let mut thresholds = known_thresholds(&self.plans, profile.as_deref());
         thresholds.extend(&notice.thresholds);
         let mut group: Vec<AlertGroup> = match notice.reason {

@@ -12,7 +12,7 @@ use crate::ledger::usage_profiles::PassMark;
 use crate::redis_client::Partition;
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, Window};
+use crate::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// A stream without usage for this time was silent itself. Shorter times are nights.
@@ -59,9 +59,9 @@ impl SilenceSearch<'_> {
             let Partition { client, keys } = self.partition;
             let settings = StoredLevels::read_each(client, keys, &subjects).await?;
             for ((subject, profile), stored) in candidates.iter().zip(settings) {
-                let level = stored.ok().and_then(|stored| stored.settings(self.plans).0.into_iter().next());
-                let Some(level) = level else { continue };
-                raised += usize::from(self.raise_one(subject, metric, &level.profile, profile).await?);
+                let Ok(stored) = stored else { continue };
+                let settings = stored.own_profile(self.plans);
+                raised += usize::from(self.raise_one(subject, metric, &settings, profile).await?);
             }
         }
         Ok(raised)
@@ -90,27 +90,15 @@ impl SilenceSearch<'_> {
         }
         let Some(instance) = usage_notices::instance(self.partition).await? else { return Ok(false) };
         let of = (subject, metric, last.day.into());
+        let kind = UsageNoticeKind::Silence;
+        let id = UsageNotice::id_of(&instance, kind, of, None);
         let notice = UsageNotice {
-            id: UsageNotice::id_of(&instance, UsageNoticeKind::Silence, of, None),
-            kind: UsageNoticeKind::Silence,
-            subject: subject.clone(),
-            metric: metric.clone(),
-            window: Window::Day,
-            period: today.day.into(),
-            used: 0,
             limit: settings.limit_of(metric, today.day.into()).map(|limit| limit.get()),
-            plan: settings.plan().to_string(),
-            timezone: settings.zone().name().to_owned(),
-            resets_at: Rfc3339(today.end),
-            raised_at: Rfc3339(self.now),
-            probability_percent: None,
-            expected_at: None,
-            earliest_at: None,
-            latest_at: None,
-            usual_by_now: 0,
-            times_usual_tenths: 0,
             silent_since: Some(Rfc3339(since)),
             usual_per_day: Some(profile.usual_of_a_week() as u64 / 7),
+            plan: settings.plan().to_string(),
+            timezone: settings.zone().name().to_owned(),
+            ..UsageNotice::new(id, kind, (subject, metric), today.into(), self.now)
         };
         if usage_notices::raise(self.partition, self.erasures, &notice).await? != RaiseReply::Raised {
             return Ok(false);

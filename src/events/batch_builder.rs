@@ -385,9 +385,7 @@ mod tests {
     use super::*;
     use crate::ledger::CountedEventIds;
     use crate::ledger::read_totals::RaisedRecords;
-    use crate::subjects::RefuseAt;
     use crate::subjects::config::PlanConfig;
-    use crate::subjects::rates::RateConfig;
     use crate::subjects::{Plans, Profile, SettingsCache};
     use crate::types::{DeploymentId, Metric};
 
@@ -429,17 +427,7 @@ mod tests {
     fn what_was_raised_before_is_not_part_of_the_cost() {
         let thresholds = ["80", "100"].map(|text| text.parse().expect("legal"));
         let limits = [(Metric::default(), "100".parse().expect("a limit"))].into();
-        let plan = PlanConfig {
-            limits,
-            thresholds: thresholds.to_vec(),
-            refuse_at: RefuseAt::default(),
-            grant_notice: None,
-            forecast: None,
-            spike: None,
-            silence: None,
-            rate: RateConfig::default(),
-            ..PlanConfig::default()
-        };
+        let plan = PlanConfig { limits, thresholds: thresholds.to_vec(), ..PlanConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let mut held = held(&plans);
         let bounds = BatchBounds { entries: 100, cost: 200 };

@@ -103,7 +103,7 @@ impl DueGrants<'_> {
         let before = grant_store::read(partition, subject.clone(), None).await?;
         let plans = &session.worker.parts.plans;
         let profile = match StoredLevels::read(&partition.client, &partition.keys, subject).await {
-            Ok(stored) => stored.settings(plans).0.into_iter().next().map(|level| level.profile),
+            Ok(stored) => Some(stored.own_profile(plans)),
             // Units expire also if nobody can read what the plan gives.
             Err(error) if error_kind(&error) == ErrorKind::WrongType => None,
             Err(error) => return Err(error),
@@ -151,7 +151,7 @@ fn notice(
         units,
         remaining,
         expires_at: expires_at?,
-        limit: base.plus(grants.added().of(&of.metric, period)).get(),
+        limit: base.plus(grants.added().units_of(&of.metric, period)).get(),
         used: used.get(&of).copied().unwrap_or(0),
         plan: profile.plan().to_string(),
         timezone: profile.zone().name().to_owned(),

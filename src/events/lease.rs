@@ -84,10 +84,7 @@ impl PartitionLease {
             }
             if !*self.assigned.borrow() {
                 report.not_assigned();
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = until(self.assigned.clone(), true) => {}
-                }
+                stop.run_until_cancelled(until(self.assigned.clone(), true)).await;
                 continue;
             }
             let expires_in = match self.ask(client).await.map_err(|source| self.failed(source))? {
@@ -110,10 +107,7 @@ impl PartitionLease {
                 Ok(stored) => report.deployment_found(stored.as_ref()),
                 Err(_) => {}
             }
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(expires_in.min(ASK_EVERY)) => {}
-            }
+            stop.run_until_cancelled(tokio::time::sleep(expires_in.min(ASK_EVERY))).await;
         }
     }
 

@@ -94,9 +94,8 @@ impl Membership {
                     }
                 }
             }
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = tokio::time::sleep(HEARTBEAT_EVERY) => {}
+            if stop.run_until_cancelled(tokio::time::sleep(HEARTBEAT_EVERY)).await.is_none() {
+                break;
             }
         }
         let left: RedisResult<Vec<String>> = self.within_timeout(self.call("leave").run(&self.client)).await;

@@ -99,7 +99,7 @@ impl EventWorker {
         // under another name.
         let newest_ids = checkpoint.max(StreamId::from_stored(counted_before.as_deref()));
         let config = &self.parts.config;
-        let remembered = RememberedWindows::of(config.event_ids_window);
+        let remembered = RememberedWindows::covering(config.event_ids_window);
         let mut event_ids = CountedEventIds::new(config.event_ids_max).remembering(remembered);
         let windows = remembered.around(arrival_of(newest_ids, now), newest_ids);
         let complete = event_ids.read(&self.parts.client, &self.parts.keys, windows, checkpoint).await;

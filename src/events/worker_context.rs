@@ -77,7 +77,7 @@ impl EventWorker {
             stream_maintenance: StreamMaintenance::new(
                 keys.clone(),
                 config.trim,
-                RememberedWindows::of(config.event_ids_window),
+                RememberedWindows::covering(config.event_ids_window),
                 PeriodArchiver::new(keys.clone(), config.late_max, parts.history),
             ),
             settings: SettingsCache::new(parts.cache_entries, &parts.plans),

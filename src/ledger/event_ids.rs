@@ -97,7 +97,7 @@ impl RememberedWindows {
     pub const ONE: Self = Self(1);
 
     /// The windows that contain this time.
-    pub fn of(time: Duration) -> Self {
+    pub fn covering(time: Duration) -> Self {
         let windows = time.as_millis().div_ceil(u128::from(WINDOW_MS.unsigned_abs()));
         Self(u64::try_from(windows).unwrap_or(u64::MAX).max(1))
     }
@@ -283,8 +283,8 @@ mod tests {
     /// A shipper that resends after hours must not be counted twice, and the memory must not grow for ever.
     #[test]
     fn ids_of_a_day_are_known_for_a_day_and_not_much_longer() {
-        let day = RememberedWindows::of(Duration::from_secs(86_400));
-        assert_eq!(RememberedWindows::of(Duration::from_secs(600)), RememberedWindows::ONE);
+        let day = RememberedWindows::covering(Duration::from_secs(86_400));
+        assert_eq!(RememberedWindows::covering(Duration::from_secs(600)), RememberedWindows::ONE);
         let mut counted = CountedEventIds::new(MANY).remembering(day);
         for window in 1_000..1_600_u64 {
             assert!(counts(&mut counted, window, id(&window.to_string())));

@@ -46,7 +46,8 @@ impl GrantChange<'_> {
     /// requests sends no event.
     fn metrics_with_lower_limit(&self) -> BTreeSet<&Metric> {
         let (before, after) = (self.before.grants.added(), self.after.added());
-        let is_lower = |of: &&MetricPeriod| after.of(&of.metric, of.period) < before.of(&of.metric, of.period);
+        let is_lower =
+            |of: &&MetricPeriod| after.units_of(&of.metric, of.period) < before.units_of(&of.metric, of.period);
         let used = self.before.used.iter().filter(|(_, used)| **used > 0).map(|(of, _)| of);
         used.filter(is_lower).map(|of| &of.metric).collect()
     }

@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn added(grants: &SubjectGrants) -> u64 {
-        grants.added().of(&Metric::default(), Period::parse("all").expect("legal"))
+        grants.added().units_of(&Metric::default(), Period::parse("all").expect("legal"))
     }
 
     /// The fields that would be stored.
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(due, period.ends_everywhere().plus(14 * 86_400_000));
         // Its counter is gone by then.
         grants.settle(&Usage(0, Some(5)));
-        assert_eq!((spent(&grants), grants.added().of(&Metric::default(), period)), (vec![("a", 3)], 10));
+        assert_eq!((spent(&grants), grants.added().units_of(&Metric::default(), period)), (vec![("a", 3)], 10));
         grants.pass(due, &Usage(0, Some(5)), due);
         assert!(grants.changes("v").is_empty && period.window() == Window::Day);
     }

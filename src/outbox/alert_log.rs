@@ -37,9 +37,8 @@ pub async fn keep_retention(partitions: Partitions, days: u32, stop: Cancellatio
                 tracing::debug!(%error, "the retention of the log of alerts could not be set yet");
             }
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SET_EVERY) => {}
+        if stop.run_until_cancelled(tokio::time::sleep(SET_EVERY)).await.is_none() {
+            return;
         }
     }
 }

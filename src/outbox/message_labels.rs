@@ -24,7 +24,7 @@ impl MessageLabels {
     /// people read have a link to the portal. It is the same for everything of one subject in a message, and in each
     /// attempt to send it. If Redis is away, the message waits: without its link, and with it when it is repeated, it
     /// would be two messages under one id. If Redis refuses, it leaves without.
-    pub(super) async fn of(
+    pub(super) async fn labels_of(
         &self,
         requests: &[&AttemptRequest<'_>],
         message_id: &str,

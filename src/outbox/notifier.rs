@@ -235,7 +235,7 @@ impl Notifier for ChannelNotifier {
             Err(untold) => return untold,
         };
         let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
-        let labels = match self.labels.of(&[&request], request.notification.id()).await {
+        let labels = match self.labels.labels_of(&[&request], request.notification.id()).await {
             Ok(mut labels) => labels.remove(0),
             Err(unsent) => return unsent,
         };
@@ -273,7 +273,7 @@ impl Notifier for ChannelNotifier {
         let Some(first) = requests.first() else { return Vec::new() };
         let mut sent: Vec<&AttemptRequest<'_>> = requests.iter().collect();
         sent.sort_by_key(|request| (request.notification.happened_at(), severity(request), request.delivery));
-        let labels = match self.labels.of(&sent, &set.message_id).await {
+        let labels = match self.labels.labels_of(&sent, &set.message_id).await {
             Ok(labels) => labels,
             Err(unsent) => return vec![unsent; requests.len()],
         };

@@ -18,7 +18,7 @@ use super::visitor::ContactsVisitor;
 use crate::actions::contact_spec::{GeneratedSecret, NamedContact};
 use crate::actions::contacts::{self, ContactActionError, ContactSelector};
 use crate::contacts::edit::AddContactError;
-use crate::contacts::state::{FilterChange, FilterText};
+use crate::contacts::state::FilterChange;
 use crate::contacts::{ContactArray, ContactOrigin};
 use crate::html::fields::Fields;
 use crate::types::mute::REASON_OF_PORTAL;
@@ -63,8 +63,9 @@ async fn add_contact(
 }
 
 fn filter_of(fields: &Fields) -> Result<FilterChange, PortalNotice> {
-    let text = FilterText { thresholds: Some(fields.text("thresholds").unwrap_or("all")), ..FilterText::default() };
-    FilterChange::parse(text).map_err(|_| PortalNotice::BadThresholds)
+    let thresholds = fields.text("thresholds").unwrap_or("all");
+    let filter = FilterChange::parse(|part| (part == "thresholds").then(|| thresholds.to_owned()));
+    filter.map_err(|_| PortalNotice::BadThresholds)
 }
 
 /// `POST /portal/{token}/contact`: `do` names the action.

@@ -159,11 +159,7 @@ impl Topology {
     /// Keeps asking until stopped, and logs changes.
     pub async fn watch(&self, stop: CancellationToken) {
         let mut is_silent = false;
-        while !stop.is_cancelled() {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(TOPOLOGY_REFRESH_INTERVAL) => {}
-            }
+        while stop.run_until_cancelled(tokio::time::sleep(TOPOLOGY_REFRESH_INTERVAL)).await.is_some() {
             match self.ask(None).await {
                 Ok(_) if is_silent => {
                     is_silent = false;

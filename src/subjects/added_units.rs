@@ -46,7 +46,7 @@ impl AddedUnits {
     }
 
     /// The units that are added to the limit of this period.
-    pub fn of(&self, metric: &Metric, period: Period) -> u64 {
+    pub fn units_of(&self, metric: &Metric, period: Period) -> u64 {
         self.0.get(metric).and_then(|periods| periods.get(&period)).copied().unwrap_or(0)
     }
 
@@ -71,7 +71,7 @@ mod tests {
         added.add(&tokens, period("2026-11-28"), 5);
         let read = AddedUnits::from_stored(Some(added.to_stored().as_bytes()));
         assert_eq!(read, Ok(added));
-        let of = |metric, text| read.as_ref().expect("readable").of(metric, period(text));
+        let of = |metric, text| read.as_ref().expect("readable").units_of(metric, period(text));
         assert_eq!(
             (of(&requests, "all"), of(&requests, "2026-11-28"), of(&tokens, "2026-11-28")),
             ((1 << 53) - 1, 0, 5)

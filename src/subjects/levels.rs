@@ -114,6 +114,12 @@ impl StoredLevels {
         self.0.first().map_or(&[], |level| &level.fields)
     }
 
+    /// The settings of the subject itself, whose unreadable fields count as absent.
+    pub fn own_profile(&self, plans: &Plans) -> Arc<Profile> {
+        let (levels, _) = self.settings(plans);
+        levels.into_iter().next().expect("the subject is a level of itself").profile
+    }
+
     /// The settings of the subject and of the levels above it, in this order, and the unreadable fields of each.
     pub fn settings(&self, plans: &Plans) -> (Vec<SubjectLevel>, Vec<(Subject, FieldError)>) {
         let mut unreadable = Vec::new();

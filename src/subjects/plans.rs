@@ -1,19 +1,18 @@
 //! Plans: named sets of limits and thresholds, from the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use super::limiter::Limiter;
 use crate::types::text::hex;
-use crate::types::{Alert, Limits, Metric, MetricFormat, Separator, Threshold, UrlTemplate, Window};
+use crate::types::{Alert, Metric, MetricFormat, Separator, Threshold, Window};
 use sha2::{Digest, Sha256};
 
 use super::config::PlanConfig;
-use super::forecast_config::{ForecastConfig, SilenceTime, SpikeTimes};
-use super::rates::UnsupportedRate;
+use super::rates::{RateConfig, UnsupportedRate};
 use super::record::write_thresholds;
-use super::refuse_at::RefuseAt;
 
 /// The name of the plan of levels that have none: it has no limits and no rates, else what the default plan has.
 const NO_PLAN: &str = "none";
@@ -23,26 +22,18 @@ const NO_PLAN: &str = "none";
 pub struct Plan {
     /// Its name.
     pub name: Arc<str>,
-    /// Units that a subject may use of a metric in one period of each window.
-    pub limits: BTreeMap<Metric, Limits>,
-    /// Thresholds at which alerts are raised, ascending.
-    pub thresholds: Vec<Threshold>,
-    /// The share of a limit at which checks refuse. Counting ignores it.
-    pub refuse_at: RefuseAt,
-    /// How long before the expiry of a grant its subject is told. Counting ignores it.
-    pub grant_notice: Option<Duration>,
-    /// The page on which a customer gets more.
-    pub upgrade_url: Option<UrlTemplate>,
-    /// The page on which a customer sees its usage.
-    pub usage_url: Option<UrlTemplate>,
-    /// Which limits that will be reached are told. Counting ignores it.
-    pub forecast: Option<ForecastConfig>,
-    /// The multiple of the usual from which usage is told. Counting ignores it.
-    pub spike: Option<SpikeTimes>,
-    /// How long a subject uses nothing until that is told. Counting ignores it.
-    pub silence: Option<SilenceTime>,
+    /// Its settings. Its thresholds are ascending.
+    config: PlanConfig,
     /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
+}
+
+impl Deref for Plan {
+    type Target = PlanConfig;
+
+    fn deref(&self) -> &PlanConfig {
+        &self.config
+    }
 }
 
 /// All plans, and the default plan. Clones share them: [`Self::replace`] affects all clones.
@@ -88,19 +79,8 @@ impl Plans {
             plans.iter().map(|(name, plan)| Ok((name.clone(), shared(name, plan)?))).collect::<Result<_, _>>()?;
         let default = by_name.get(default).cloned().ok_or_else(|| PlansError::NoSuchPlan(default.to_owned()))?;
         let fingerprint = fingerprint_of(&by_name, &default).into();
-        let no_plan = Arc::new(Plan {
-            name: NO_PLAN.into(),
-            limits: BTreeMap::new(),
-            limiters: BTreeMap::new(),
-            thresholds: default.thresholds.clone(),
-            refuse_at: default.refuse_at,
-            grant_notice: default.grant_notice,
-            upgrade_url: default.upgrade_url.clone(),
-            usage_url: default.usage_url.clone(),
-            forecast: default.forecast.clone(),
-            spike: default.spike,
-            silence: default.silence,
-        });
+        let config = PlanConfig { limits: BTreeMap::new(), rate: RateConfig::default(), ..default.config.clone() };
+        let no_plan = Arc::new(Plan { name: NO_PLAN.into(), config, limiters: BTreeMap::new() });
         let set = PlanSet { by_name, defaults: vec![default], no_plan, fingerprint, formats: BTreeMap::new() };
         Ok(Self { set: Arc::new(RwLock::new(set)), separator: Separator::NONE })
     }
@@ -232,8 +212,7 @@ fn digest(text: &str) -> String {
 impl Plan {
     /// The settings that affect counting, in a text that all versions share: its hash is stored with every commit.
     fn counting_settings(&self) -> String {
-        let Self {
-            name,
+        let PlanConfig {
             limits,
             thresholds,
             refuse_at: _,
@@ -243,49 +222,25 @@ impl Plan {
             forecast: _,
             spike: _,
             silence: _,
-            limiters: _,
-        } = self;
+            rate: _,
+        } = &self.config;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
-        format!("{name:?} {} {} ", limits.join(","), write_thresholds(thresholds))
+        format!("{:?} {} {} ", self.name, limits.join(","), write_thresholds(thresholds))
     }
 }
 
 fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
-    let mut thresholds = plan.thresholds.clone();
-    thresholds.sort_unstable();
     let limiters = plan.rate.limiters().map_err(|rate| PlansError::Rate { plan: name.to_owned(), rate })?;
-    let PlanConfig { limits, refuse_at, grant_notice, upgrade_url, usage_url, forecast, spike, silence, .. } =
-        plan.clone();
-    Ok(Arc::new(Plan {
-        name: name.into(),
-        limits,
-        thresholds,
-        refuse_at,
-        grant_notice,
-        upgrade_url,
-        usage_url,
-        forecast,
-        spike,
-        silence,
-        limiters,
-    }))
+    let mut config = plan.clone();
+    config.thresholds.sort_unstable();
+    Ok(Arc::new(Plan { name: name.into(), config, limiters }))
 }
 
 #[cfg(test)]
 impl Plans {
     /// One plan without limits.
     pub(crate) fn without_limits() -> Self {
-        let plan = PlanConfig {
-            limits: BTreeMap::new(),
-            thresholds: Vec::new(),
-            refuse_at: RefuseAt::default(),
-            grant_notice: None,
-            forecast: None,
-            spike: None,
-            silence: None,
-            rate: Default::default(),
-            ..PlanConfig::default()
-        };
+        let plan = PlanConfig { limits: BTreeMap::new(), thresholds: Vec::new(), ..PlanConfig::default() };
         Self::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
     }
 }
@@ -301,14 +256,7 @@ mod tests {
     fn fingerprint(limits: &str, rate: RateConfig) -> String {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();
         let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-        let plan = PlanConfig {
-            limits,
-            thresholds,
-            refuse_at: RefuseAt::default(),
-            grant_notice: None,
-            rate,
-            ..PlanConfig::default()
-        };
+        let plan = PlanConfig { limits, thresholds, rate, ..PlanConfig::default() };
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }
 

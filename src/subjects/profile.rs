@@ -240,7 +240,7 @@ impl Profile {
     /// The limit of a period: that of its window, and what grants add to it.
     pub fn limit_of(&self, metric: &Metric, period: Period) -> Option<LimitUnits> {
         let base = self.limits_of(metric).iter().find(|limit| limit.window == period.window())?;
-        Some(base.units.plus(self.added.of(metric, period)))
+        Some(base.units.plus(self.added.units_of(metric, period)))
     }
 
     /// The share of a limit at which checks refuse.
@@ -305,12 +305,6 @@ mod tests {
         let plan = |units| super::super::config::PlanConfig {
             limits: [(Metric::default(), Units::new(units).expect("in range").into())].into(),
             thresholds: ["80", "100"].map(|text| text.parse().expect("legal")).to_vec(),
-            refuse_at: RefuseAt::default(),
-            grant_notice: None,
-            forecast: None,
-            spike: None,
-            silence: None,
-            rate: super::super::rates::RateConfig::default(),
             ..super::super::config::PlanConfig::default()
         };
         Plans::new(&[("free".to_owned(), plan(5000)), ("pro".to_owned(), plan(50_000))].into(), "free")

@@ -1,9 +1,8 @@
 //! The share of a limit at which checks refuse. Pure.
 
-use std::fmt;
-
-use serde::de::{Error, Unexpected, Visitor};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::types::units::UNITS_MAX;
 use crate::types::{LimitUnits, Percent};
@@ -55,38 +54,17 @@ impl Serialize for RefuseAt {
 
 impl<'de> Deserialize<'de> for RefuseAt {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
-            type Value = RefuseAt;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole percentage, 100 to 1000, or \"never\"")
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<RefuseAt, E> {
-                let percent = Percent::try_from(number).ok().filter(|percent| percent.get() >= 100);
-                percent.map(RefuseAt::Percent).ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<RefuseAt, E> {
-                match u64::try_from(number) {
-                    Ok(number) => self.visit_u64(number),
-                    Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
-                }
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<RefuseAt, E> {
-                match text {
-                    NEVER => Ok(RefuseAt::Never),
-                    // A variable of the environment is text.
-                    _ => match text.parse() {
-                        Ok(number) => self.visit_u64(number),
-                        Err(_) => Err(E::invalid_value(Unexpected::Str(text), &self)),
-                    },
-                }
-            }
-        }
-        deserializer.deserialize_any(Reader)
+        let value = Value::deserialize(deserializer)?;
+        let percent = match &value {
+            Value::String(text) if text == NEVER => return Ok(Self::Never),
+            // A variable of the environment is text.
+            Value::String(text) => text.parse().ok(),
+            value => value.as_u64(),
+        };
+        let percent =
+            percent.and_then(|percent| Percent::try_from(percent).ok()).filter(|percent| percent.get() >= 100);
+        let expected = "expected a whole percentage, 100 to 1000, or \"never\"";
+        percent.map(Self::Percent).ok_or_else(|| D::Error::custom(format_args!("found {value}, {expected}")))
     }
 }
 

@@ -127,18 +127,12 @@ impl ChangeListener {
     pub async fn run(self, stop: CancellationToken) {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         while !stop.is_cancelled() {
-            let listened = tokio::select! {
-                () = stop.cancelled() => return,
-                listened = self.listen(&mut retries) => listened,
-            };
+            let Some(listened) = stop.run_until_cancelled(self.listen(&mut retries)).await else { return };
             self.readers.iter().for_each(|changes| changes.listening(false));
             if let Err(error) = listened {
                 tracing::debug!(%error, "listening for changes of subjects was interrupted");
             }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(retries.next_delay()) => {}
-            }
+            stop.run_until_cancelled(tokio::time::sleep(retries.next_delay())).await;
         }
     }
 

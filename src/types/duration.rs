@@ -69,7 +69,7 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
 
 /// A duration as people write it in a configuration: one number and the largest unit without a remainder, `3d`, `36h`,
 /// `90s`. Nobody writes humantime's own form, `3days`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct HumanDuration(pub Duration);
 
 impl fmt::Display for HumanDuration {

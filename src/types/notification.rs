@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::text_form::text_enum;
 use super::{
-    Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, ResolvedNotice,
-    ResolvedScope, Subject, UnixMs, UsageNotice, Window,
+    Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, GrantNotice, Metric, Period,
+    ResolvedNotice, ResolvedScope, Subject, UnixMs, UsageNotice, Window,
 };
 
 /// The content of a delivery.
@@ -116,39 +116,19 @@ impl Notification {
     }
 
     /// The id of the alert, if it is one.
-    pub const fn alert_id(&self) -> Option<&AlertId> {
-        match self {
-            Self::Alert(alert) => Some(&alert.id),
-            Self::GrantExpires(_)
-            | Self::Usage(_)
-            | Self::Resolved(_)
-            | Self::Verification(_)
-            | Self::ContactDisabled(_)
-            | Self::Digest(_) => None,
-        }
+    pub fn alert_id(&self) -> Option<&AlertId> {
+        self.quota()?.alert_id()
     }
 
     /// The id of the request for consent, if it is one.
     pub fn request_id(&self) -> Option<&str> {
-        match self {
-            Self::Verification(request) => Some(&request.id),
-            Self::Alert(_)
-            | Self::GrantExpires(_)
-            | Self::Usage(_)
-            | Self::Resolved(_)
-            | Self::ContactDisabled(_)
-            | Self::Digest(_) => None,
-        }
+        let Self::Verification(request) = self else { return None };
+        Some(&request.id)
     }
 
     /// The id of the notice about a quota, if it is one.
     pub fn notice_id(&self) -> Option<&str> {
-        match self {
-            Self::GrantExpires(notice) => Some(&notice.id),
-            Self::Usage(notice) => Some(&notice.id),
-            Self::Resolved(notice) => Some(&notice.id),
-            Self::Alert(_) | Self::Verification(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
-        }
+        self.quota()?.notice_id()
     }
 
     /// The subject; `None` for the digest.
@@ -233,28 +213,28 @@ impl QuotaNotification<'_> {
     }
 }
 
-impl<'a> From<&'a ResolvedNotice> for QuotaNotification<'a> {
-    fn from(notice: &'a ResolvedNotice) -> Self {
-        Self::Resolved(notice)
-    }
+macro_rules! from_quota_notifications {
+    ($($variant:ident($of:ty)),+) => { $(
+        impl<'a> From<&'a $of> for QuotaNotification<'a> {
+            fn from(of: &'a $of) -> Self {
+                Self::$variant(of)
+            }
+        }
+    )+ };
 }
 
-impl<'a> From<&'a UsageNotice> for QuotaNotification<'a> {
-    fn from(notice: &'a UsageNotice) -> Self {
-        Self::Usage(notice)
-    }
-}
+from_quota_notifications!(Alert(Alert), GrantExpires(GrantNotice), Usage(UsageNotice), Resolved(ResolvedNotice));
 
-impl<'a> From<&'a Alert> for QuotaNotification<'a> {
-    fn from(alert: &'a Alert) -> Self {
-        Self::Alert(alert)
-    }
-}
-
-impl<'a> From<&'a GrantNotice> for QuotaNotification<'a> {
-    fn from(notice: &'a GrantNotice) -> Self {
-        Self::GrantExpires(notice)
-    }
+/// Reads a field that each notification about a quota has.
+macro_rules! shared_field {
+    ($notification:ident, $field:ident) => {
+        match $notification {
+            Self::Alert(of) => &of.$field,
+            Self::GrantExpires(of) => &of.$field,
+            Self::Usage(of) => &of.$field,
+            Self::Resolved(of) => &of.$field,
+        }
+    };
 }
 
 impl<'a> QuotaNotification<'a> {
@@ -280,70 +260,48 @@ impl<'a> QuotaNotification<'a> {
 
     /// The id of the alert, if it is one.
     pub const fn alert_id(self) -> Option<&'a AlertId> {
-        match self {
-            Self::Alert(alert) => Some(&alert.id),
-            Self::GrantExpires(_) | Self::Usage(_) | Self::Resolved(_) => None,
-        }
+        let Self::Alert(alert) = self else { return None };
+        Some(&alert.id)
     }
 
     /// The id of the notice, if it is one.
     pub fn notice_id(self) -> Option<&'a str> {
-        match self {
-            Self::Alert(_) => None,
-            Self::GrantExpires(notice) => Some(&notice.id),
-            Self::Usage(notice) => Some(&notice.id),
-            Self::Resolved(notice) => Some(&notice.id),
-        }
+        self.alert_id().is_none().then(|| self.id())
     }
 
     /// The subject whose quota it is.
     pub const fn subject(self) -> &'a Subject {
-        match self {
-            Self::Alert(alert) => &alert.subject,
-            Self::GrantExpires(notice) => &notice.subject,
-            Self::Usage(notice) => &notice.subject,
-            Self::Resolved(notice) => &notice.subject,
-        }
+        shared_field!(self, subject)
     }
 
     /// The metric of the quota.
     pub const fn metric(self) -> &'a Metric {
-        match self {
-            Self::Alert(alert) => &alert.metric,
-            Self::GrantExpires(notice) => &notice.metric,
-            Self::Usage(notice) => &notice.metric,
-            Self::Resolved(notice) => &notice.metric,
-        }
+        shared_field!(self, metric)
     }
 
     /// The window of the quota.
     pub const fn window(self) -> Window {
+        *shared_field!(self, window)
+    }
+
+    /// The period of the quota; `None` for units of a grant, which outlive periods.
+    pub const fn period(self) -> Option<Period> {
         match self {
-            Self::Alert(alert) => alert.window,
-            Self::GrantExpires(notice) => notice.window,
-            Self::Usage(notice) => notice.window,
-            Self::Resolved(notice) => notice.window,
+            Self::Alert(alert) => Some(alert.period),
+            Self::GrantExpires(_) => None,
+            Self::Usage(notice) => Some(notice.period),
+            Self::Resolved(notice) => Some(notice.period),
         }
     }
 
     /// The subject's time zone, an IANA name.
     pub fn timezone(self) -> &'a str {
-        match self {
-            Self::Alert(alert) => &alert.timezone,
-            Self::GrantExpires(notice) => &notice.timezone,
-            Self::Usage(notice) => &notice.timezone,
-            Self::Resolved(notice) => &notice.timezone,
-        }
+        shared_field!(self, timezone)
     }
 
     /// The plan in force when it was raised.
     pub fn plan(self) -> &'a str {
-        match self {
-            Self::Alert(alert) => &alert.plan,
-            Self::GrantExpires(notice) => &notice.plan,
-            Self::Usage(notice) => &notice.plan,
-            Self::Resolved(notice) => &notice.plan,
-        }
+        shared_field!(self, plan)
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::alert::digest_of;
 use super::text_form::text_enum;
 use super::timestamp::Rfc3339;
-use super::{DeploymentId, Metric, Period, Subject, Window};
+use super::{DeploymentId, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 
 text_enum! {
     /// What a notice of usage says.
@@ -87,6 +87,38 @@ pub struct UsageNotice {
 }
 
 impl UsageNotice {
+    /// A notice about this period. The caller sets the plan, the zone and the numbers of its kind.
+    pub fn new(
+        id: String,
+        kind: UsageNoticeKind,
+        (subject, metric): (&Subject, &Metric),
+        span: PeriodSpan,
+        raised_at: UnixMs,
+    ) -> Self {
+        Self {
+            id,
+            kind,
+            subject: subject.clone(),
+            metric: metric.clone(),
+            window: span.period.window(),
+            period: span.period,
+            used: 0,
+            limit: None,
+            plan: String::new(),
+            timezone: String::new(),
+            resets_at: Rfc3339(span.end),
+            raised_at: Rfc3339(raised_at),
+            probability_percent: None,
+            expected_at: None,
+            earliest_at: None,
+            latest_at: None,
+            usual_by_now: 0,
+            times_usual_tenths: 0,
+            silent_since: None,
+            usual_per_day: None,
+        }
+    }
+
     /// The id of the only notice of this kind about a limit in a period; for a silence, after this last day with usage.
     pub fn id_of(
         instance: &DeploymentId,

@@ -93,9 +93,8 @@ pub async fn read(partition: &Partition, plans: &Plans, subject: &Subject) -> Re
         StoredLevels::read(client, keys, subject),
         client.server_time()
     )?;
-    let (levels, _) = levels.settings(plans);
-    let Some(level) = levels.first() else { return Ok(GrantList { grants: Vec::new() }) };
+    let profile = levels.own_profile(plans);
     let mut grants = stored.grants;
-    grants.settle(&UsageOf { used: &stored.used, profile: &level.profile });
-    Ok(GrantList { grants: grants.all().into_iter().map(|grant| GrantView::new(grant, &level.profile, now)).collect() })
+    grants.settle(&UsageOf { used: &stored.used, profile: &profile });
+    Ok(GrantList { grants: grants.all().into_iter().map(|grant| GrantView::new(grant, &profile, now)).collect() })
 }

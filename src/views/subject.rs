@@ -138,7 +138,7 @@ impl SubjectSettings {
     /// The limit of a period, with what grants add to it.
     pub fn limit_of(&self, metric: &Metric, period: Period) -> Option<LimitUnits> {
         let base = self.limits.get(metric)?.limit_of(period.window())?;
-        Some(base.plus(self.added.of(metric, period)))
+        Some(base.plus(self.added.units_of(metric, period)))
     }
 
     /// Reads the hash. A limit that can't be known is left out: neither the default plan's nor the plan's own stands
@@ -167,25 +167,13 @@ impl SubjectSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subjects::RefuseAt;
     use crate::subjects::StoredLevel;
     use crate::subjects::config::PlanConfig;
-    use crate::subjects::rates::RateConfig;
 
     fn settings(pairs: &[(&str, &str)]) -> (SubjectSettings, usize) {
         let limits = [("requests", "600/hour 5000"), ("tokens", "9")];
         let limits = limits.map(|(metric, limits)| (metric.parse().expect("legal"), limits.parse().expect("legal")));
-        let plan = PlanConfig {
-            limits: limits.into(),
-            thresholds: Vec::new(),
-            refuse_at: RefuseAt::default(),
-            grant_notice: None,
-            forecast: None,
-            spike: None,
-            silence: None,
-            rate: RateConfig::default(),
-            ..PlanConfig::default()
-        };
+        let plan = PlanConfig { limits: limits.into(), thresholds: Vec::new(), ..PlanConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields: Vec<SubjectField> =
             pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();

@@ -168,7 +168,7 @@ impl JudgedAt<'_> {
         let PeriodSpan { period, start, end } = span;
         let over = end <= self.now;
         let of_settings = self.settings.limit_of(&metric, period);
-        let granted = of_settings.map_or(0, |_| self.settings.added.of(&metric, period));
+        let granted = of_settings.map_or(0, |_| self.settings.added.units_of(&metric, period));
         let of_settings = of_settings.map(|limit| (limit.get(), LimitSource::Settings));
         let of_alert = alerts.iter().filter(|_| over).max_by_key(|alert| alert.raised_at_ms);
         let limit = of_alert.map(|alert| (alert.limit, LimitSource::Alert)).or(of_settings);

@@ -32,7 +32,9 @@ fn alert() -> Alert {
 
 fn mail(alert: &Alert, locale: &str) -> Rendered {
     let locale = Locale::parse(locale).expect("a tag");
-    Templates::embedded().render(alert, &labels(), AlertPurpose::Alert, Some(&locale)).expect("renders")
+    Templates::embedded()
+        .render(Content::Alert(alert, AlertPurpose::Alert), &labels(), SAMPLE_AT, Some(&locale))
+        .expect("renders")
 }
 
 fn body(templates: &WebhookTemplates, format: &MessageFormat, content: Content<'_>) -> String {
@@ -100,7 +102,8 @@ fn templates_without_the_new_fields_keep_working() {
     write("alert.html", &card.join("\n"));
     write("subject.txt", "{{ subject }}: {{ used|thousands }} {{ metric }}");
     let templates = Templates::load(Some(folder.path()), &Locale::english()).expect("legal");
-    let mail = templates.render(&alert(), &labels(), AlertPurpose::Alert, None).expect("renders");
+    let mail =
+        templates.render(Content::Alert(&alert(), AlertPurpose::Alert), &labels(), SAMPLE_AT, None).expect("renders");
     assert_eq!(mail.subject_line, "cust_4711: 12,500,000 cost");
     assert!(mail.html.contains(">Upgrade</a>") && mail.html.contains(">See your usage</a>"), "{}", mail.html);
 }

@@ -38,7 +38,11 @@ fn exceeded() -> Alert {
 }
 
 fn render(alert: &Alert, purpose: AlertPurpose) -> Rendered {
-    Templates::embedded().render(alert, &Labels::default(), purpose, None).expect("renders")
+    render_with(&Templates::embedded(), alert, purpose, None)
+}
+
+fn render_with(templates: &Templates, alert: &Alert, purpose: AlertPurpose, locale: Option<&Locale>) -> Rendered {
+    templates.render(Content::Alert(alert, purpose), &Labels::default(), SAMPLE_AT, locale).expect("renders")
 }
 
 fn standard_body(alert: &Alert, purpose: AlertPurpose) -> String {
@@ -85,8 +89,8 @@ fn emails_say_which_units_expire_and_when() {
             ("a minute before", &notice, AlertPurpose::Alert, soon),
         ] {
             let notice = GrantNotice { timezone: zone.to_owned(), ..notice.clone() };
-            let mail =
-                Templates::embedded().render_grant_expires(&notice, &Labels::default(), purpose, now, Some(&of_locale));
+            let content = Content::GrantExpires(&notice, purpose);
+            let mail = Templates::embedded().render(content, &Labels::default(), now, Some(&of_locale));
             let Rendered { subject_line, text, html } = mail.expect("renders");
             mails.add(format!("{locale}, {case}: subject"), subject_line);
             mails.add(format!("{locale}, {case}: text"), text);
@@ -174,7 +178,7 @@ fn thresholds_in_units_read_well_in_both_languages() {
         ("more than allowed", in_units("used:25000", "day")),
     ] {
         for (language, locale) in [("en", None), ("vi", Some(&locale))] {
-            let mail = templates.render(&alert, &Labels::default(), AlertPurpose::Alert, locale).expect("renders");
+            let mail = render_with(&templates, &alert, AlertPurpose::Alert, locale);
             read.add(format!("{name}, {language}: subject"), &mail.subject_line);
             read.add(format!("{name}, {language}: text"), &mail.text);
             let html = mail.html.lines().filter(|line| line.contains("<title>") || line.contains("<h1"));
@@ -201,14 +205,14 @@ fn mails_name_the_largest_children() {
     let alert = Alert { subject: acme, used: 19_040, largest, ..in_units("remaining:1000", "total") };
     let mut read = Table::default();
     for (language, locale) in [("en", None), ("vi", Some(&locale))] {
-        let mail = templates.render(&alert, &Labels::default(), AlertPurpose::Alert, locale).expect("renders");
+        let mail = render_with(&templates, &alert, AlertPurpose::Alert, locale);
         read.add(format!("{language}: subject"), &mail.subject_line);
         read.add(format!("{language}: text"), &mail.text);
         let rows = mail.html.lines().filter(|line| line.contains("search (47%)"));
         read.add(format!("{language}: html, in part"), rows.map(str::trim).collect::<Vec<_>>().join("\n"));
         assert!(mail.html.contains("&lt;b&gt;chat") && !mail.html.contains("<b>chat"), "{}", mail.html);
         let none = Alert { largest: Vec::new(), ..alert.clone() };
-        let without = templates.render(&none, &Labels::default(), AlertPurpose::Alert, locale).expect("renders");
+        let without = render_with(&templates, &none, AlertPurpose::Alert, locale);
         assert!(!without.text.contains("Most by") && !without.text.contains("Lớn nhất"), "{}", without.text);
     }
     read.add("webhook", standard_body(&alert, AlertPurpose::Alert));
@@ -220,8 +224,7 @@ fn mails_name_the_largest_children() {
 #[test]
 fn mails_in_vietnamese_read_well() {
     let (templates, locale) = (Templates::embedded(), Locale::parse("vi-VN").expect("a tag"));
-    let render =
-        |alert: &Alert, purpose| templates.render(alert, &Labels::default(), purpose, Some(&locale)).expect("renders");
+    let render = |alert: &Alert, purpose| render_with(&templates, alert, purpose, Some(&locale));
     let in_vietnam = Sample {
         zone: "Asia/Ho_Chi_Minh".parse().expect("a zone"),
         ..Sample::for_subject(Subject::parse(b"alice").expect("legal"))
@@ -393,13 +396,8 @@ fn a_time_of_day_that_occurs_twice_shows_its_offset() {
             assert!(text.contains(moment), "{moment}: {text}");
         }
     }
-    let vietnamese = Templates::embedded().render(
-        &autumn,
-        &Labels::default(),
-        AlertPurpose::Alert,
-        Locale::parse("vi").ok().as_ref(),
-    );
-    let vietnamese = vietnamese.expect("renders").text;
+    let vi = Locale::parse("vi").ok();
+    let vietnamese = render_with(&Templates::embedded(), &autumn, AlertPurpose::Alert, vi.as_ref()).text;
     assert!(vietnamese.contains("02:29 ngày 25/10/2026 +02:00"), "{vietnamese}");
     let later = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000 + 2 * 3_600_000));
     assert!(!render(&later, AlertPurpose::Alert).text.contains("+01:00"), "03:29 occurs once");

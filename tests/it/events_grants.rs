@@ -74,7 +74,7 @@ async fn an_expiry_is_made_up_at_its_place_in_the_stream() {
     assert_eq!(of(&grants, "two"), (5, GrantState::Expired));
     assert_eq!(of(&grants, "last"), (0, GrantState::Active), "settled at the next change");
     let added = read(&partition, "acme").await.added();
-    assert_eq!(added.of(&Metric::default(), total()), 50 + 5 + 100);
+    assert_eq!(added.units_of(&Metric::default(), total()), 50 + 5 + 100);
     assert_eq!(of(&spent(&partition, "other").await, "one"), (0, GrantState::Expired));
     assert_eq!(partition.count("acme", "requests", total()).await, Some(62));
     // 80 % of 300 was never reached; 80 % of 155 is 124.
@@ -327,7 +327,7 @@ async fn two_grants_of_a_subject_expire_at_one_moment() {
     let grants = spent(&partition, "acme").await;
     assert_eq!(of(&grants, "one"), (100, GrantState::Expired));
     assert_eq!(of(&grants, "two"), (15, GrantState::Expired));
-    assert_eq!(read(&partition, "acme").await.added().of(&Metric::default(), total()), 115);
+    assert_eq!(read(&partition, "acme").await.added().units_of(&Metric::default(), total()), 115);
     let due: u64 = partition.run(&["ZCOUNT", &partition.keys.grants_due(), "-inf", "(inf"]).await;
     assert_eq!(due, 0, "neither comes again");
     // The limit is 115 now, and 118 are used: one alert for each threshold, by the limit after both expiries.

@@ -35,17 +35,8 @@ fn units(units: u64) -> Units {
 fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<&str>) -> Profile {
     let limits = limits.map(|limits| (Metric::default(), limits.parse().expect("limits"))).into_iter().collect();
     let rates = rate.map(|rate| (Metric::default(), rate.parse().expect("a rate"))).into_iter().collect();
-    let plan = PlanConfig {
-        limits,
-        thresholds: Vec::new(),
-        refuse_at: RefuseAt::default(),
-        grant_notice: None,
-        forecast: None,
-        spike: None,
-        silence: None,
-        rate: RateConfig { algorithm, rates },
-        ..PlanConfig::default()
-    };
+    let plan =
+        PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig { algorithm, rates }, ..PlanConfig::default() };
     let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");
     let fields = [("timezone", zone), ("billing_day", "15")];
     Profile::read(&fields.map(|(name, value)| (name.into(), value.into())), &plans, 0, None).0
@@ -230,17 +221,7 @@ async fn without_a_limit_everything_is_allowed() {
 
 fn plan_of_one() -> PlanConfig {
     let limits = [(Metric::default(), units(1).into())].into();
-    PlanConfig {
-        limits,
-        thresholds: Vec::new(),
-        refuse_at: RefuseAt::default(),
-        grant_notice: None,
-        forecast: None,
-        spike: None,
-        silence: None,
-        rate: RateConfig::default(),
-        ..PlanConfig::default()
-    }
+    PlanConfig { limits, thresholds: Vec::new(), ..PlanConfig::default() }
 }
 
 /// A check of the wrong period would refuse a customer whose next period has just begun. The caller's clock must not
@@ -329,11 +310,6 @@ async fn a_soft_limit_refuses_at_its_share_of_the_limit() {
             limits: [(Metric::default(), units(10).into())].into(),
             thresholds: Vec::new(),
             refuse_at,
-            grant_notice: None,
-            forecast: None,
-            spike: None,
-            silence: None,
-            rate: RateConfig::default(),
             ..PlanConfig::default()
         };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal");

@@ -161,7 +161,7 @@ async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
     let of_top_ups = partitions.partition_of(&top_up_subject());
     let grants = grant_store::read(of_top_ups, top_up_subject(), None).await.expect("read").grants;
     assert_eq!(grants.all().len() as u64, added, "each id once");
-    assert_eq!(grants.added().of(&Metric::default(), total()), added);
+    assert_eq!(grants.added().units_of(&Metric::default(), total()), added);
     eprintln!("{} events, {added} top-ups, {} notices", expected.events, expected.notices.len());
     let of_used = expected.notices.iter().filter(|notice| notice.used > 0).count();
     assert!(of_used > ORGANIZATIONS, "too little was used before the notices");
@@ -343,7 +343,7 @@ async fn compare(partitions: &Partitions, expected: &Expected, last_expiry: Unix
             }
             added += if has_expired { grant.spent } else { grant.units };
         }
-        assert_eq!(stored.added().of(&Metric::default(), total()), added, "{level}");
+        assert_eq!(stored.added().units_of(&Metric::default(), total()), added, "{level}");
     }
 }
 

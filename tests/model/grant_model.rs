@@ -164,7 +164,7 @@ impl GrantModel {
             }
         }
         let (metric, period) = total_of_requests();
-        let found = stored.added().of(&metric, period);
+        let found = stored.added().units_of(&metric, period);
         if found != added {
             self.faults.push(format!("the grants of {subject} add {found}, expected {added}"));
         }

@@ -10,9 +10,7 @@ use quotabell::events::batch_builder::BatchBounds;
 use quotabell::ledger::CommitReply;
 use quotabell::ledger::grant_group::{Grant, GrantState};
 use quotabell::ledger::grant_store::{GrantReply, UsageOf};
-use quotabell::subjects::RefuseAt;
 use quotabell::subjects::config::PlanConfig;
-use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{Metric, StreamId, Subject, Units, UnixMs};
@@ -78,17 +76,7 @@ struct SimulatedHistory<S> {
 fn plans() -> Plans {
     let limit: (Metric, _) = (Metric::default(), Units::new(FREE_LIMIT).expect("in range").into());
     let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-    let plan = PlanConfig {
-        limits: [limit].into(),
-        thresholds,
-        refuse_at: RefuseAt::default(),
-        grant_notice: None,
-        forecast: None,
-        spike: None,
-        silence: None,
-        rate: RateConfig::default(),
-        ..PlanConfig::default()
-    };
+    let plan = PlanConfig { limits: [limit].into(), thresholds, ..PlanConfig::default() };
     let plans = Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there");
     plans.by_level(keys().separator(), &[]).expect("no plan of a level")
 }

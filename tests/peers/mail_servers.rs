@@ -96,8 +96,8 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
     let locale: Locale = locale.parse().expect("a tag");
     let contact = Contact { locale: Some(locale.clone()), ..Contact::email("bob@example.com") };
     let subject = Subject::parse(name.as_bytes()).expect("legal");
-    let alert = Sample::of(subject).alert(Percent::new(80).expect("legal"), SAMPLE_AT);
-    let delivery = DeliveryId::of(&alert.id, &contact.id);
+    let alert = Sample::for_subject(subject).alert(Percent::new(80).expect("legal"), SAMPLE_AT);
+    let delivery = DeliveryId::of_notification(alert.id.as_str(), &contact.id);
     let content = Content::Alert(&alert, AlertPurpose::Alert);
     let message = Message {
         delivery: &delivery,
@@ -109,8 +109,9 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
         now: SAMPLE_AT,
     };
     let outcome = channels.send(message).await;
-    let said =
-        Templates::embedded().render(&alert, &Labels::default(), AlertPurpose::Alert, Some(&locale)).expect("renders");
+    let said = Templates::embedded()
+        .render(Content::Alert(&alert, AlertPurpose::Alert), &Labels::default(), SAMPLE_AT, Some(&locale))
+        .expect("renders");
     let id = format!("<{}@example.com>", delivery.as_str());
     (outcome, json!({"subject": said.subject_line, "text": said.text, "html": said.html, "id": id}))
 }

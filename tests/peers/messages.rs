@@ -56,7 +56,7 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
     let channels = Channels::new(settings).expect("legal settings");
     let (mut messages, mut subjects) = (Vec::new(), Vec::new());
     for name in ["alice", "Ngọc & <Sons>", "\"quoted\" \\ \u{2028} \u{1f514}"] {
-        let sample = Sample::of(Subject::parse(name.as_bytes()).expect("legal"));
+        let sample = Sample::for_subject(Subject::parse(name.as_bytes()).expect("legal"));
         for format in [MessageFormat::Standard, MessageFormat::CloudEvents, MessageFormat::Slack] {
             let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
             let secrets = format!("{} {}", secret(7), secret(8));

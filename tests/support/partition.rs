@@ -11,9 +11,7 @@ use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::ledger::history::HistoryConfig;
 use quotabell::redis_client::{RedisClient, RedisConfig, RedisEndpoint};
 use quotabell::subjects::Plans;
-use quotabell::subjects::RefuseAt;
 use quotabell::subjects::config::PlanConfig;
-use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
 use quotabell::types::{Alert, Day, Keys, Metric, Period, Units, UnixMs, keys};
 use tokio_util::sync::CancellationToken;
@@ -102,17 +100,7 @@ impl Partition {
         let limits =
             limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range").into()));
         let thresholds = ["80", "100"].map(|text| text.parse().expect("legal")).to_vec();
-        let plan = PlanConfig {
-            limits: limits.into(),
-            thresholds,
-            refuse_at: RefuseAt::default(),
-            grant_notice: None,
-            forecast: None,
-            spike: None,
-            silence: None,
-            rate: RateConfig::default(),
-            ..PlanConfig::default()
-        };
+        let plan = PlanConfig { limits: limits.into(), thresholds, ..PlanConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let plans = plans.by_level(self.keys.separator(), &[]).expect("no plan of a level");
         let commits =

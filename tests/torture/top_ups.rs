@@ -179,7 +179,7 @@ async fn added(Partition { client, keys }: &Partition, subject: &Subject) -> Opt
     let mut command = redis::cmd("HGET");
     let stored: Option<Vec<u8>> = client.query(command.arg(keys.grants(subject)).arg(ADDED_FIELD)).await.ok()?;
     let added = AddedUnits::from_stored(stored.as_deref()).ok()?;
-    Some(added.of(&Metric::default(), Period::parse("all").expect("a period")))
+    Some(added.units_of(&Metric::default(), Period::parse("all").expect("a period")))
 }
 
 fn plans(partitions: &Partitions) -> Plans {

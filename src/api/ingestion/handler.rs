@@ -19,7 +19,7 @@ use super::shared::Ingestion;
 use crate::actions::append_events::{AppendError, NewEntries};
 use crate::actions::refused_events::{self, RefusedNewEvent};
 use crate::api::check_service::CheckService;
-use crate::api::operation::{Describe, JsonAnswer, NoBody, OperationDoc};
+use crate::api::operation::{Describe, JsonReply, NoBody, OperationDoc};
 use crate::api::path::OfCaller;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::api::state::ApiState;
@@ -44,7 +44,7 @@ pub(in crate::api) struct AcceptedEvents {
     accepted: u64,
     /// The first 100 refused events. `quotabell refused list` shows all of them.
     #[schemars(length(max = REFUSED_SHOWN_MAX))]
-    refused: Vec<RefusedEventAnswer>,
+    refused: Vec<RefusedEventReply>,
 }
 
 /// Members of the problem for a request without a valid event.
@@ -53,12 +53,12 @@ pub(in crate::api) struct NoEventAccepted {
     /// The first 100 refused events. Absent if the body as a whole is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = REFUSED_SHOWN_MAX))]
-    refused: Vec<RefusedEventAnswer>,
+    refused: Vec<RefusedEventReply>,
 }
 
 /// An event that can't be counted.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(in crate::api) struct RefusedEventAnswer {
+pub(in crate::api) struct RefusedEventReply {
     /// Its position in the request, from 0. Blank lines do not count.
     index: usize,
     /// Its id, if it has a readable one.
@@ -71,22 +71,22 @@ pub(in crate::api) struct RefusedEventAnswer {
 
 /// The answer to accepted events.
 #[derive(Debug)]
-pub(in crate::api) enum EventsAnswer {
+pub(in crate::api) enum EventsReply {
     Listed(AcceptedEvents),
     /// For a client that takes only this as success.
     NoContent,
 }
 
-impl Describe for EventsAnswer {
+impl Describe for EventsReply {
     fn describe(operation: &mut OperationDoc<'_>) {
         operation.answer::<AcceptedEvents>(202);
     }
 }
 
-impl IntoResponse for EventsAnswer {
+impl IntoResponse for EventsReply {
     fn into_response(self) -> Response {
         match self {
-            Self::Listed(accepted) => JsonAnswer::<_, 202>(accepted).into_response(),
+            Self::Listed(accepted) => JsonReply::<_, 202>(accepted).into_response(),
             Self::NoContent => NoBody::<204>.into_response(),
         }
     }
@@ -117,7 +117,7 @@ pub(in crate::api) async fn events(
     State(api): State<Arc<ApiState>>,
     caller: OfCaller,
     request: EventsRequest,
-) -> Result<EventsAnswer, Problem> {
+) -> Result<EventsReply, Problem> {
     let caller = caller.0.map_or_else(String::new, |caller| caller.name.clone());
     let takes_no_content = request.takes_no_content();
     let Ingestion { partitions, rules, .. } = &api.ingestion;
@@ -155,8 +155,8 @@ pub(in crate::api) async fn events(
             Err(Problem::bad_request(format!("no event is valid; {first}"))
                 .members(&NoEventAccepted { refused: shown }))
         }
-        None if takes_no_content => Ok(EventsAnswer::NoContent),
-        _ => Ok(EventsAnswer::Listed(AcceptedEvents { accepted, refused: shown })),
+        None if takes_no_content => Ok(EventsReply::NoContent),
+        _ => Ok(EventsReply::Listed(AcceptedEvents { accepted, refused: shown })),
     }
 }
 
@@ -223,9 +223,9 @@ async fn keep(partitions: &Partitions, caller: &str, refused: Vec<RefusedInReque
     }
 }
 
-fn shown(refused: &[RefusedInRequest]) -> Vec<RefusedEventAnswer> {
+fn shown(refused: &[RefusedInRequest]) -> Vec<RefusedEventReply> {
     let shown = refused.iter().take(REFUSED_SHOWN_MAX);
-    let answer = |one: &RefusedInRequest| RefusedEventAnswer {
+    let answer = |one: &RefusedInRequest| RefusedEventReply {
         index: one.index,
         id: one.id.clone(),
         reason: one.kept.broken.reason,

@@ -45,7 +45,7 @@ pub use message::Mail;
 
 use message::parse_author;
 pub(super) use outcomes::hint;
-use templates::{DISABLED, RESOLVED, Rendered, SAMPLE_VERIFICATION, Templates, USAGE_NOTICE, VerifyVariables};
+use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
 /// Maximum deadline of an attempt. RFC 5321 4.5.3.2 demands 10 minutes just for the final dot.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -254,9 +254,6 @@ fn render_with(
     locale: Option<&Locale>,
 ) -> Option<Result<Rendered, ChannelError>> {
     match content {
-        Content::Alert(..) | Content::GrantExpires(..) | Content::Usage(..) | Content::Resolved(..) => {
-            templates.render_quota(content, labels, now, locale)
-        }
         Content::Set(set) => Some(templates.render_set(set, now, locale)),
         Content::Verification(ConsentQuestion { subject, proof: ConsentProof::CodeAndLink(secrets), .. }) => {
             let CodeAndLink { code, link, lifetime } = secrets;
@@ -266,11 +263,9 @@ fn render_with(
             Some(templates.render_verification(variables, locale))
         }
         Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
-        Content::ContactDisabled(notice) => {
-            let variables = notice_text::disabled_variables(notice);
-            Some(templates.render_notice(DISABLED, &variables, locale).map(Rendered::from))
-        }
+        // The operator reads English.
         Content::Digest(_) => Some(Ok(notice_text::render(content, labels, now).into())),
+        _ => Some(templates.render(content, labels, now, locale)),
     }
 }
 
@@ -297,22 +292,23 @@ pub(super) fn check_settings(config: &EmailConfig) -> Result<(), InvalidSetting>
 pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {
     let PreviewRequest { alert, labels, locale, kind, .. } = request;
     let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
+    let usage = usage_text::of_kind(kind, usage_text::sample_for(alert));
+    let grant = grant_text::sample_for(alert);
     let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
-    let notice = DisabledNotice { subject: alert.subject.clone(), ..notice_text::disabled_sample() };
-    let disabled = templates.render_notice(DISABLED, &notice_text::disabled_variables(&notice), locale)?;
-    let mail = templates.render(alert, labels, AlertPurpose::Alert, locale)?;
-    let mails = [mail, templates.render_verification(question, locale)?];
-    let texts = mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
-    let (grant, now) = (grant_text::sample_for(alert), alert.raised_at_ms);
-    let Rendered { subject_line, text, html } =
-        templates.render_grant_expires(&grant, labels, AlertPurpose::Alert, now, locale)?;
-    let usage_notice = usage_text::of_kind(kind, usage_text::sample_for(alert));
-    let variables = usage_text::variables(&usage_notice, labels, AlertPurpose::Alert);
-    let usage = templates.render_card(USAGE_NOTICE, variables, locale)?;
-    let variables = resolved_text::variables(&resolved_text::sample_for(alert), labels, AlertPurpose::Alert);
-    let resolved = templates.render_card(RESOLVED, variables, locale)?;
-    let several = templates.render_set(&set_text::sample(alert, &usage_notice, labels), now, locale)?;
-    let notices = [disabled.heading, disabled.text, subject_line, text, html];
-    let last = [usage, resolved, several].into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
-    Ok(texts.chain(notices).chain(last).collect())
+    let disabled = DisabledNotice { subject: alert.subject.clone(), ..notice_text::disabled_sample() };
+    let (purpose, now) = (AlertPurpose::Alert, alert.raised_at_ms);
+    let render = |content| templates.render(content, labels, now, locale);
+    let emails = [
+        (render(Content::Alert(alert, purpose))?, true),
+        (templates.render_verification(question, locale)?, true),
+        (render(Content::ContactDisabled(&disabled))?, false),
+        (render(Content::GrantExpires(&grant, purpose))?, true),
+        (render(Content::Usage(&usage, purpose))?, true),
+        (render(Content::Resolved(&resolved_text::sample_for(alert), purpose))?, true),
+        (templates.render_set(&set_text::sample(alert, &usage, labels), now, locale)?, true),
+    ];
+    let parts = |(email, has_html): (Rendered, bool)| {
+        [email.subject_line, email.text].into_iter().chain(has_html.then_some(email.html))
+    };
+    Ok(emails.into_iter().flat_map(parts).collect())
 }

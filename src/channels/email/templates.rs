@@ -22,21 +22,21 @@ use crate::channels::notice_text::{self, NoticeText, one_line};
 use crate::channels::resolved_text;
 use crate::channels::sample::{SAMPLE_AT, Sample};
 use crate::channels::set_text;
-use crate::channels::templating::{self, entities, environment, variables};
+use crate::channels::templating::{self, entities, environment};
 use crate::channels::usage_text;
 use crate::types::text::printable;
-use crate::types::{Alert, GrantNotice, Locale, Percent, UnixMs};
+use crate::types::{Locale, Percent, UnixMs};
 
-/// The templates of an alert: the prefix of the subject line of a copy or a test, and the three parts.
-const ALERT: [&str; 4] = ["prefix.txt", "subject.txt", "alert.txt", "alert.html"];
-const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
-const GRANT_EXPIRES: [&str; 3] = ["grant_expires_subject.txt", "grant_expires.txt", "grant_expires.html"];
-pub(super) const USAGE_NOTICE: [&str; 2] = ["usage_notice_subject.txt", "usage_notice.txt"];
-pub(super) const RESOLVED: [&str; 2] = ["resolved_subject.txt", "resolved.txt"];
-/// The HTML part of both.
+/// The name of the templates of alerts.
+const ALERT: &str = "alert";
+/// The name of the templates of the confirmation email.
+const VERIFY: &str = "verify";
+/// The name of the templates of several alerts and notices in one email.
+const ALERTS: &str = "alerts";
+/// The names of the templates of the notices that have links.
+const WITH_LINKS: [&str; 2] = ["usage_notice", "resolved"];
+/// Their HTML part: the text, with buttons instead of URLs.
 const NOTICE: &str = "notice.html";
-const ALERTS: [&str; 3] = ["alerts_subject.txt", "alerts.txt", "alerts.html"];
-pub(super) const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
 /// The parts of the HTML that all languages share, without texts.
 const SHARED: [(&str, &str); 7] = [
     ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
@@ -140,26 +140,27 @@ impl Templates {
     }
 
     fn render_samples(&self, locale: &Locale) -> Result<(), ChannelError> {
+        let locale = Some(locale);
         for (alert, labels, purpose) in templating::samples() {
-            self.render(&alert, &labels, purpose, Some(locale))?;
+            self.render(Content::Alert(&alert, purpose), &labels, SAMPLE_AT, locale)?;
         }
         for link in [SAMPLE_VERIFICATION.link, None] {
-            self.render_verification(VerifyVariables { link, ..SAMPLE_VERIFICATION }, Some(locale))?;
+            self.render_verification(VerifyVariables { link, ..SAMPLE_VERIFICATION }, locale)?;
         }
         for (notice, labels, purpose, now) in grant_text::samples() {
-            self.render_grant_expires(&notice, &labels, purpose, now, Some(locale))?;
+            self.render(Content::GrantExpires(&notice, purpose), &labels, now, locale)?;
         }
         for (notice, labels, purpose) in usage_text::samples() {
-            self.render_card(USAGE_NOTICE, usage_text::variables(&notice, &labels, purpose), Some(locale))?;
+            self.render(Content::Usage(&notice, purpose), &labels, SAMPLE_AT, locale)?;
         }
         for (notice, labels, purpose) in resolved_text::samples() {
-            self.render_card(RESOLVED, resolved_text::variables(&notice, &labels, purpose), Some(locale))?;
+            self.render(Content::Resolved(&notice, purpose), &labels, SAMPLE_AT, locale)?;
+        }
+        for notice in notice_text::disabled_samples() {
+            self.render(Content::ContactDisabled(&notice), &Labels::default(), SAMPLE_AT, locale)?;
         }
         let (alert, notice) = (Sample::example().alert(sample_percent(), SAMPLE_AT), usage_text::sample());
-        let set = set_text::sample(&alert, &notice, &Labels::sample());
-        self.render_set(&set, SAMPLE_AT, Some(locale))?;
-        let mut disabled = notice_text::disabled_samples().map(|notice| notice_text::disabled_variables(&notice));
-        disabled.try_for_each(|variables| self.render_notice(DISABLED, &variables, Some(locale)).map(drop))
+        self.render_set(&set_text::sample(&alert, &notice, &Labels::sample()), SAMPLE_AT, locale).map(drop)
     }
 
     /// The locale whose templates a reader of `locale` gets instead; `None` if it has its own.
@@ -167,21 +168,21 @@ impl Templates {
         Some(self.files.used_for(Some(locale))).filter(|used| !locale.fallbacks().any(|own| own == **used))
     }
 
-    /// Renders the email about an alert. Pure: the same alert gives the same text.
+    /// Renders the email about an alert, about a quota or about a disabled contact, sent at `now`. Pure: the same
+    /// content gives the same text.
     ///
     /// # Errors
     ///
     /// A part of a template that no sample reached is wrong.
     pub fn render(
         &self,
-        alert: &Alert,
+        content: Content<'_>,
         labels: &Labels,
-        purpose: AlertPurpose,
+        now: UnixMs,
         locale: Option<&Locale>,
     ) -> Result<Rendered, ChannelError> {
-        let [prefix, subject_line, text, html] =
-            self.render_all(ALERT, &variables(alert, labels, purpose, printable), locale)?;
-        Ok(Rendered { subject_line: one_line(&format!("{prefix} {subject_line}")), text, html })
+        let (name, variables) = notice_text::template_of(content, labels, now);
+        self.render_parts(name, &variables, locale)
     }
 
     /// Renders the confirmation email. Pure.
@@ -191,75 +192,7 @@ impl Templates {
         locale: Option<&Locale>,
     ) -> Result<Rendered, ChannelError> {
         let subject = printable(variables.subject);
-        let variables = VerifyVariables { subject: &subject, ..variables };
-        let [subject_line, text, html] = self.render_all(VERIFY, &Value::from(Serde(variables)), locale)?;
-        Ok(Rendered { subject_line: one_line(&subject_line), text, html })
-    }
-
-    /// Renders the email about a grant whose units expire soon, sent at `now`. Pure.
-    pub fn render_grant_expires(
-        &self,
-        notice: &GrantNotice,
-        labels: &Labels,
-        purpose: AlertPurpose,
-        now: UnixMs,
-        locale: Option<&Locale>,
-    ) -> Result<Rendered, ChannelError> {
-        let variables = grant_text::variables(notice, labels, purpose, now);
-        let [subject_line, text, html] = self.render_all(GRANT_EXPIRES, &variables, locale)?;
-        Ok(Rendered { subject_line: one_line(&subject_line), text, html })
-    }
-
-    /// Renders the email of a notice that has links, [`USAGE_NOTICE`] or [`RESOLVED`]: its HTML part has the same text,
-    /// with buttons instead of URLs. Pure.
-    pub(super) fn render_card(
-        &self,
-        names: [&str; 2],
-        variables: Value,
-        locale: Option<&Locale>,
-    ) -> Result<Rendered, ChannelError> {
-        let NoticeText { heading, text } = self.render_notice(names, &variables, locale)?;
-        let unlinked = context! { upgrade_url => "", usage_url => "", ..variables.clone() };
-        let unlinked = self.render_notice(names, &unlinked, locale)?.text;
-        let variables = context! { title => heading.as_str(), text => unlinked, ..variables };
-        let [html] = self.render_all([NOTICE], &variables, locale)?;
-        Ok(Rendered { subject_line: heading, text, html })
-    }
-
-    /// Renders a notice without its HTML part: [`USAGE_NOTICE`], [`RESOLVED`] or [`DISABLED`]. Pure.
-    pub(super) fn render_notice(
-        &self,
-        names: [&str; 2],
-        variables: &Value,
-        locale: Option<&Locale>,
-    ) -> Result<NoticeText, ChannelError> {
-        let [heading, text] = self.render_all(names, variables, locale)?;
-        Ok(NoticeText { heading: one_line(&heading), text })
-    }
-
-    /// Renders an alert or a notice about a quota, sent at `now`; `None` for other content. Pure.
-    pub(super) fn render_quota(
-        &self,
-        content: Content<'_>,
-        labels: &Labels,
-        now: UnixMs,
-        locale: Option<&Locale>,
-    ) -> Option<Result<Rendered, ChannelError>> {
-        match content {
-            Content::Alert(alert, purpose) => Some(self.render(alert, labels, purpose, locale)),
-            Content::GrantExpires(notice, purpose) => {
-                Some(self.render_grant_expires(notice, labels, purpose, now, locale))
-            }
-            Content::Usage(notice, purpose) => {
-                let variables = usage_text::variables(notice, labels, purpose);
-                Some(self.render_card(USAGE_NOTICE, variables, locale))
-            }
-            Content::Resolved(notice, purpose) => {
-                let variables = resolved_text::variables(notice, labels, purpose);
-                Some(self.render_card(RESOLVED, variables, locale))
-            }
-            _ => None,
-        }
+        self.render_parts(VERIFY, &Value::from(Serde(VerifyVariables { subject: &subject, ..variables })), locale)
     }
 
     /// Renders the email about several alerts and notices, sent at `now`: each with the texts of its own email. If it
@@ -270,31 +203,42 @@ impl Templates {
         now: UnixMs,
         locale: Option<&Locale>,
     ) -> Result<Rendered, ChannelError> {
-        let render = |item: &SetItem<'_>| self.render_quota(item.content, &item.labels, now, locale);
-        let mut emails = set.items.iter().filter_map(render).collect::<Result<Vec<_>, _>>()?;
+        let render = |item: &SetItem<'_>| self.render(item.content, &item.labels, now, locale);
+        let mut emails = set.items.iter().map(render).collect::<Result<Vec<_>, _>>()?;
         if let [_] = emails.as_slice() {
             return Ok(emails.remove(0));
         }
         let text = |email: Rendered| NoticeText { heading: email.subject_line, text: email.text };
         let variables = set_text::variables(set, &emails.into_iter().map(text).collect::<Vec<_>>());
-        let [subject_line, text, html] = self.render_all(ALERTS, &variables, locale)?;
-        Ok(Rendered { subject_line: one_line(&subject_line), text, html })
+        self.render_parts(ALERTS, &variables, locale)
     }
 
-    fn render_all<const N: usize>(
-        &self,
-        names: [&str; N],
-        variables: &Value,
-        locale: Option<&Locale>,
-    ) -> Result<[String; N], ChannelError> {
+    /// The parts of an email. Without a template for HTML, its text is both parts.
+    fn render_parts(&self, name: &str, variables: &Value, locale: Option<&Locale>) -> Result<Rendered, ChannelError> {
         let locale = self.files.used_for(locale);
-        let mut parts = [const { String::new() }; N];
-        for (part, name) in parts.iter_mut().zip(names) {
-            let template = self.environment.get_template(&full_name(locale, name));
+        let part = |file: &str, variables: &Value| {
+            let template = self.environment.get_template(&full_name(locale, file));
             let rendered = template.and_then(|template| template.render(variables.clone()));
-            *part = rendered.map_err(|error| explain(&self.files, locale, name, &error))?;
-        }
-        Ok(parts)
+            rendered.map_err(|error| explain(&self.files, locale, file, &error))
+        };
+        let heading = match name {
+            // The prefix marks a copy or a test.
+            ALERT => format!("{} {}", part("prefix.txt", variables)?, part("subject.txt", variables)?),
+            _ => part(&format!("{name}_subject.txt"), variables)?,
+        };
+        let (text, html) = (format!("{name}.txt"), format!("{name}.html"));
+        let notice = NoticeText { heading: one_line(&heading), text: part(&text, variables)? };
+        let html = if WITH_LINKS.contains(&name) {
+            let unlinked = context! { upgrade_url => "", usage_url => "", ..variables.clone() };
+            let text = part(&text, &unlinked)?;
+            let variables = context! { title => notice.heading.as_str(), text => text, ..variables.clone() };
+            part(NOTICE, &variables)?
+        } else if NAMES.contains(&html.as_str()) {
+            part(&html, variables)?
+        } else {
+            return Ok(notice.into());
+        };
+        Ok(Rendered { subject_line: notice.heading, text: notice.text, html })
     }
 }
 
@@ -321,31 +265,25 @@ fn sample_percent() -> Percent {
 }
 
 /// Sample values for this template.
-fn sample_of(name: &str) -> Value {
+fn sample_of(file: &str) -> Value {
     let alert = Sample::example().alert(sample_percent(), SAMPLE_AT);
-    match name {
-        _ if VERIFY.contains(&name) => Value::from(Serde(SAMPLE_VERIFICATION)),
-        _ if GRANT_EXPIRES.contains(&name) => {
-            grant_text::variables(&grant_text::sample(), &Labels::default(), AlertPurpose::Alert, SAMPLE_AT)
-        }
-        _ if USAGE_NOTICE.contains(&name) => {
-            usage_text::variables(&usage_text::sample(), &Labels::default(), AlertPurpose::Alert)
-        }
-        _ if RESOLVED.contains(&name) => {
-            resolved_text::variables(&resolved_text::sample(), &Labels::default(), AlertPurpose::Alert)
-        }
-        NOTICE => {
-            let variables = usage_text::variables(&usage_text::sample(), &Labels::default(), AlertPurpose::Alert);
-            context! { title => "title", text => "text", ..variables }
-        }
-        _ if ALERTS.contains(&name) => {
-            let notice = usage_text::sample();
-            let set = set_text::sample(&alert, &notice, &Labels::default());
+    let (usage, purpose, labels) = (usage_text::sample(), AlertPurpose::Alert, Labels::default());
+    let sample = |content| notice_text::template_of(content, &labels, SAMPLE_AT).1;
+    let (name, _) = file.split_once('.').unwrap_or((file, ""));
+    match name.strip_suffix("_subject").unwrap_or(name) {
+        VERIFY => Value::from(Serde(SAMPLE_VERIFICATION)),
+        ALERTS => {
             let email = NoticeText { heading: "title".to_owned(), text: "text".to_owned() };
-            set_text::variables(&set, &[email.clone(), email])
+            set_text::variables(&set_text::sample(&alert, &usage, &labels), &[email.clone(), email])
         }
-        _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
-        _ => variables(&alert, &Labels::default(), AlertPurpose::Alert, printable),
+        "grant_expires" => sample(Content::GrantExpires(&grant_text::sample(), purpose)),
+        "usage_notice" => sample(Content::Usage(&usage, purpose)),
+        "notice" => {
+            context! { title => "title", text => "text", ..sample(Content::Usage(&usage, purpose)) }
+        }
+        "resolved" => sample(Content::Resolved(&resolved_text::sample(), purpose)),
+        "disabled" => sample(Content::ContactDisabled(&notice_text::disabled_sample())),
+        _ => sample(Content::Alert(&alert, purpose)),
     }
 }
 
@@ -355,7 +293,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::types::{Subject, Threshold};
+    use crate::types::{Alert, Subject, Threshold};
     use proptest::prelude::*;
 
     fn sample(percent: u16) -> Alert {
@@ -422,10 +360,11 @@ mod tests {
             .expect("written");
         let rendered = load(directory.path())
             .expect("legal")
-            .render(&sample(80), &Labels::default(), AlertPurpose::Alert, None)
+            .render(Content::Alert(&sample(80), AlertPurpose::Alert), &Labels::default(), SAMPLE_AT, None)
             .expect("renders");
-        let ours =
-            Templates::embedded().render(&sample(80), &Labels::default(), AlertPurpose::Alert, None).expect("renders");
+        let ours = Templates::embedded()
+            .render(Content::Alert(&sample(80), AlertPurpose::Alert), &Labels::default(), SAMPLE_AT, None)
+            .expect("renders");
         assert_eq!(rendered.subject_line, "example-customer at 80.0%");
         assert_eq!((rendered.text, rendered.html), (ours.text, ours.html));
     }
@@ -441,7 +380,10 @@ mod tests {
         let of = |threshold: &str| {
             let threshold: Threshold = threshold.parse().expect("legal");
             let alert = Sample::example().alert(threshold, SAMPLE_AT);
-            templates.render(&alert, &Labels::default(), AlertPurpose::Alert, None).expect("renders").subject_line
+            templates
+                .render(Content::Alert(&alert, AlertPurpose::Alert), &Labels::default(), SAMPLE_AT, None)
+                .expect("renders")
+                .subject_line
         };
         // The limit of the sample is 5,000.
         for (threshold, share) in [
@@ -475,13 +417,14 @@ mod tests {
         write(&english.replace(advice, "Noch wird nichts abgelehnt & <b>gut</b>."));
         let german = Locale::parse("de").expect("a tag");
         let rendered = load(directory.path()).expect("legal").render(
-            &sample(80),
+            Content::Alert(&sample(80), AlertPurpose::Alert),
             &Labels::default(),
-            AlertPurpose::Alert,
+            SAMPLE_AT,
             Some(&german),
         );
-        let ours =
-            Templates::embedded().render(&sample(80), &Labels::default(), AlertPurpose::Alert, None).expect("renders");
+        let ours = Templates::embedded()
+            .render(Content::Alert(&sample(80), AlertPurpose::Alert), &Labels::default(), SAMPLE_AT, None)
+            .expect("renders");
         assert!(ours.html.contains(advice));
         assert_eq!(
             rendered.expect("renders").html,
@@ -504,8 +447,8 @@ mod tests {
     #[test]
     fn the_documented_variables_are_the_ones_that_exist() {
         let files = TemplateFiles::read(None, &Locale::english()).expect("they are embedded");
-        let main = [ALERT[2], VERIFY[1], DISABLED[1], GRANT_EXPIRES[1], USAGE_NOTICE[1], RESOLVED[1], ALERTS[1]];
-        for name in main {
+        for name in [ALERT, VERIFY, "disabled", "grant_expires", "usage_notice", "resolved", ALERTS] {
+            let name = &format!("{name}.txt");
             let source = &files.source(&Locale::english(), name).text;
             let list = source.lines().skip_while(|line| !line.starts_with("Variables")).skip(1);
             let list = list.take_while(|line| !line.starts_with("Filters"));
@@ -534,7 +477,9 @@ mod tests {
             alert.subject = Subject::parse(format!("<script>{name}").as_bytes()).expect("legal");
             alert.used = used;
             for locale in EMBEDDED.files.locales() {
-                let rendered = EMBEDDED.render(&alert, &Labels::default(), AlertPurpose::Alert, Some(locale)).expect("renders");
+                let rendered = EMBEDDED
+                    .render(Content::Alert(&alert, AlertPurpose::Alert), &Labels::default(), SAMPLE_AT, Some(locale))
+                    .expect("renders");
                 prop_assert!(!rendered.html.contains("<script>"));
                 prop_assert!(!rendered.subject_line.contains('\n'));
             }

@@ -184,7 +184,7 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
             }
             value if name == GRANTS => row.grants = grants_of(value)?,
             value if name == CONTACTS => no_contacts(&value)?,
-            Value::Array(items) if ContactColumns::has(&name) => {
+            Value::Array(items) if ContactColumns::is_column(&name) => {
                 items.into_iter().try_for_each(|item| row.set_cell(&name, text_of(&name, item)?))?;
             }
             value => row.set_cell(&name, text_of(&name, value)?)?,
@@ -235,7 +235,7 @@ fn text_of(name: &str, value: Value) -> Result<Option<String>, String> {
 impl ImportRow {
     /// Takes one cell. An empty one leaves its setting alone; it keeps its place among addresses and secrets.
     fn set_cell(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
-        if ContactColumns::has(name) {
+        if ContactColumns::is_column(name) {
             self.contacts.push(name, value);
             return Ok(());
         }

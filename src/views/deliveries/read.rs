@@ -7,23 +7,21 @@ use std::time::Duration;
 use redis::{Pipeline, RedisResult};
 
 use super::ids::{DeliveryCursor, IdSlice, cursor_after, index_of, read_ids, read_ids_of_subject, scored_of_subject};
-use super::{
-    AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, DisabledContactView, VerificationView, contact_view,
-};
+use super::{AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, contact_view};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
 use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, GrantNotice,
-    Keys, NotificationKind, ResolvedNotice, UnixMs, UsageNotice, VerificationRequest,
+    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Keys, Notification, NotificationKind,
+    QuotaNotification, UnixMs,
 };
 
 /// Number of deliveries that are read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 20] = [
     "type",
     "alert_id",
     "subject",
@@ -40,6 +38,7 @@ const FIELDS: [&str; 19] = [
     "usage_notice",
     "resolved",
     "verification",
+    "contact_disabled",
     "discarded_at_ms",
     "destination",
     "lease_token",
@@ -267,27 +266,33 @@ pub async fn read_detail(
         FIELDS.into_iter().filter_map(|name| hash.remove(name).map(|value| (name, value))).collect();
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
     let stored = StoredDelivery::from_fields(keys, id, fields, times.into_iter().next().unwrap_or_default());
-    let Some(StoredDelivery { view, alert, grant_notice, usage_notice, resolved_notice, verification }) = stored else {
-        return Ok(None);
-    };
-    let notice = hash.get(NotificationKind::ContactDisabled.as_str());
-    let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(json).ok());
+    let Some(StoredDelivery { view, content }) = stored else { return Ok(None) };
     let number = |field| hash.get(field).and_then(|number: &String| number.parse::<i64>().ok());
-    Ok(Some(DeliveryDetailView {
+    let mut detail = DeliveryDetailView {
         delivery: view,
-        alert,
-        grant_notice,
-        usage_notice,
-        resolved_notice,
-        verification: verification.map(VerificationView::from),
-        disabled_contact: notice.map(DisabledContactView::from),
+        alert: None,
+        grant_notice: None,
+        usage_notice: None,
+        resolved_notice: None,
+        verification: None,
+        disabled_contact: None,
         contact: None,
         attempt_log: log.into_values().map(AttemptView::from).collect(),
         first_attempt: number("first_attempt_at_ms").map(UnixMs),
         paused_before: number("paused_before_ms").and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
-        sent_in: hash.remove("sent_in"),
+        sent_in: hash.get("sent_in").cloned(),
         is_cancelled_by_operator: hash.contains_key("cancelled_by"),
-    }))
+    };
+    match content {
+        Some(Notification::Alert(alert)) => detail.alert = Some(alert),
+        Some(Notification::GrantExpires(notice)) => detail.grant_notice = Some(notice),
+        Some(Notification::Usage(notice)) => detail.usage_notice = Some(notice),
+        Some(Notification::Resolved(notice)) => detail.resolved_notice = Some(notice),
+        Some(Notification::Verification(request)) => detail.verification = Some(request.into()),
+        Some(Notification::ContactDisabled(notice)) => detail.disabled_contact = Some(notice.into()),
+        Some(Notification::Digest(_)) | None => {}
+    }
+    Ok(Some(detail))
 }
 
 /// The times of a delivery in the queue of its destination, in milliseconds.
@@ -300,14 +305,10 @@ struct DeliveryTimes {
     next_probe: Option<i64>,
 }
 
-/// A delivery and its contents.
+/// A delivery and what it carries.
 struct StoredDelivery {
     view: DeliveryView,
-    alert: Option<Alert>,
-    grant_notice: Option<GrantNotice>,
-    usage_notice: Option<UsageNotice>,
-    resolved_notice: Option<ResolvedNotice>,
-    verification: Option<VerificationRequest>,
+    content: Option<Notification>,
 }
 
 impl StoredDelivery {
@@ -320,15 +321,9 @@ impl StoredDelivery {
         let time = |text: String| text.parse().ok().map(UnixMs).map(Rfc3339);
         let of_pending = |time: Option<i64>| time.filter(|_| state == DeliveryState::Pending).map(UnixMs).map(Rfc3339);
         let next_due = of_pending(times.due);
-        let alert: Option<Alert> = take("alert").and_then(|json| serde_json::from_str(&json).ok());
-        let grant_notice: Option<GrantNotice> = take("grant_expires").and_then(|json| serde_json::from_str(&json).ok());
-        let usage_notice: Option<UsageNotice> = take("usage_notice").and_then(|json| serde_json::from_str(&json).ok());
-        let resolved_notice: Option<ResolvedNotice> =
-            take("resolved").and_then(|json| serde_json::from_str(&json).ok());
-        let of_usage = usage_notice.as_ref().map(|notice| (&notice.metric, notice.period));
-        let of_period = of_usage.or(resolved_notice.as_ref().map(|notice| (&notice.metric, notice.period)));
-        let of_notice = grant_notice.as_ref().map(|notice| &notice.metric).or(of_period.map(|(metric, _)| metric));
-        let verification = take("verification").and_then(|json| serde_json::from_str(&json).ok());
+        let content = take(kind.as_str()).and_then(|json| Notification::from_json(kind, json.as_bytes()).ok());
+        let alert = if let Some(Notification::Alert(alert)) = &content { Some(alert) } else { None };
+        let quota = content.as_ref().and_then(Notification::quota);
         let view = DeliveryView {
             id: id.clone(),
             alert_id: take("alert_id").as_deref().map(AlertId::from_stored),
@@ -342,10 +337,10 @@ impl StoredDelivery {
             contact_id: ContactId::from_stored(&take("contact_id").unwrap_or_default()),
             destination: destination_of(take("destination").as_ref()),
             partition: keys.partition().get(),
-            metric: alert.as_ref().map(|alert| &alert.metric).or(of_notice).cloned(),
-            threshold_percent: alert.as_ref().and_then(|alert| alert.threshold.percent()),
-            threshold: alert.as_ref().map(|alert| alert.threshold.into()),
-            period: alert.as_ref().map(|alert| alert.period).or(of_period.map(|(_, period)| period)),
+            metric: quota.map(|quota| quota.metric().clone()),
+            threshold_percent: alert.and_then(|alert| alert.threshold.percent()),
+            threshold: alert.map(|alert| alert.threshold.into()),
+            period: quota.and_then(QuotaNotification::period),
             created_at: take("created_at_ms").and_then(time)?,
             ended_at: take("ended_at_ms").and_then(time),
             replayed_at: take("replayed_at_ms").and_then(time),
@@ -353,7 +348,7 @@ impl StoredDelivery {
             next_probe: of_pending(times.next_probe),
             discarded_at: take("discarded_at_ms").and_then(time),
         };
-        Some(Self { view, alert, grant_notice, usage_notice, resolved_notice, verification })
+        Some(Self { view, content })
     }
 }
 

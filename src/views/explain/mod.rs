@@ -24,14 +24,14 @@ use super::deliveries::{self, read_destinations};
 use super::refused;
 use super::subject::SubjectSettings;
 use super::usage::{self, UsageRequest};
-use super::{AlertFilter, DeliveryDetailView, DeliveryFilter, DeliveryView, IdPrefix, UsageView, alerts};
+use super::{AlertFilter, DeliveryDetailView, DeliveryFilter, DeliveryView, IdPrefix, Observer, UsageView, alerts};
 use crate::channels::{Cap, Channels};
 use crate::contacts::Contact;
-use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
+use crate::contacts::resolver::ResolvedContacts;
 use crate::ledger::{daily_usage, query};
 use crate::outbox::{MultiplePolicy, Pause, Recipients, paused_for, read_pause};
-use crate::redis_client::{Partition, Partitions, RedisClient};
-use crate::subjects::{Plans, StoredLevels, SubjectMutes};
+use crate::redis_client::{Partition, RedisClient};
+use crate::subjects::{StoredLevels, SubjectMutes};
 use crate::types::{Alert, AlertId, DeliveryId, Keys, Subject, UnixMs};
 
 /// Number of outbox entries that are read at once.
@@ -41,16 +41,10 @@ const OUTBOX_READS_MAX: usize = 20;
 
 #[derive(Debug)]
 pub struct Explainer {
-    pub partitions: Partitions,
+    pub observer: Observer,
     pub channels: Arc<Channels>,
-    pub contacts: ContactResolver,
-    /// The contacts of the configuration, with the ids that deliveries to them have.
-    pub configured: Vec<Contact>,
     /// How long a delivery is attempted.
     pub give_up_after: Duration,
-    /// Which alerts are sent if a count passes several thresholds at once.
-    pub on_multiple: MultiplePolicy,
-    pub plans: Plans,
     /// How long after the end of its day an event may arrive.
     pub late_max: Duration,
 }
@@ -130,7 +124,7 @@ impl Explainer {
         }
         let delivery: Option<IdPrefix<DeliveryId>> = text.parse().ok().filter(|_| may_be_id);
         if let Some(prefix) = &delivery {
-            let found = deliveries::find(&self.partitions, std::slice::from_ref(prefix)).await?.concat();
+            let found = deliveries::find(&self.observer.partitions, std::slice::from_ref(prefix)).await?.concat();
             match found.as_slice() {
                 [] => {}
                 [(partition, id)] => {
@@ -177,9 +171,10 @@ impl Explainer {
 
     /// The stored alerts with this id prefix.
     async fn alerts(&self, prefix: &IdPrefix<AlertId>) -> RedisResult<Vec<Alert>> {
-        let now = self.partitions.first().client.server_time().await?;
+        let now = self.observer.partitions.first().client.server_time().await?;
         let periods = alerts::kept_periods(now);
-        let mut listed = alerts::of_partitions(&self.partitions, &periods, &AlertFilter::default(), now).await?;
+        let mut listed =
+            alerts::of_partitions(&self.observer.partitions, &periods, &AlertFilter::default(), now).await?;
         listed.retain(|alert| prefix.matches(alert.id.as_str()));
         Ok(listed)
     }
@@ -190,7 +185,7 @@ impl Explainer {
         id: &DeliveryId,
         audience: Audience,
     ) -> RedisResult<Option<(Vec<String>, DeliveryDetailView)>> {
-        let partition = deliveries::partition_of(&self.partitions, id).await?;
+        let partition = deliveries::partition_of(&self.observer.partitions, id).await?;
         self.explained_delivery(partition, id, audience).await
     }
 
@@ -204,10 +199,13 @@ impl Explainer {
         let Some(detail) = deliveries::read_detail(partition, id).await? else { return Ok(None) };
         let shared = self.partition_facts(partition).await?;
         let (contacts, mutes) = match (detail.quota(), detail.delivery.subject.parse()) {
-            (Some(quota), _) => self.contacts.recipients_of(client, quota, shared.now).await,
-            (None, Ok(subject)) if detail.is_to_own_contact() => {
-                self.contacts.contacts_of(client, &subject).await.map(|contacts| (contacts, SubjectMutes::default()))
-            }
+            (Some(quota), _) => self.observer.contacts.recipients_of(client, quota, shared.now).await,
+            (None, Ok(subject)) if detail.is_to_own_contact() => self
+                .observer
+                .contacts
+                .contacts_of(client, &subject)
+                .await
+                .map(|contacts| (contacts, SubjectMutes::default())),
             _ => Ok((ResolvedContacts::default(), SubjectMutes::default())),
         }
         .map_err(|error| error.source)?;
@@ -219,7 +217,7 @@ impl Explainer {
         let now = client.server_time().await?;
         let pause = read_pause(client, keys).await?;
         let paused = paused_for(client, keys, pause.as_ref(), now).await?;
-        let daemons = live_daemons(self.partitions.first(), now).await?;
+        let daemons = live_daemons(self.observer.partitions.first(), now).await?;
         Ok(PartitionFacts { partition, now, pause, paused, daemons })
     }
 
@@ -234,12 +232,12 @@ impl Explainer {
         audience: Audience,
     ) -> RedisResult<(Vec<String>, DeliveryDetailView)> {
         let PartitionFacts { partition, now, ref pause, paused, daemons } = *shared;
-        detail.contact = deliveries::contact_view(&detail.delivery, contacts, &self.configured, now);
+        detail.contact = deliveries::contact_view(&detail.delivery, contacts, &self.observer.configured, now);
         let paused = paused.saturating_sub(detail.paused_before.unwrap_or(Duration::MAX));
         let destination = &detail.delivery.destination;
         let destinations = read_destinations(partition, std::slice::from_ref(destination)).await?;
         // The first partition counts the messages of all partitions.
-        let first = self.partitions.first();
+        let first = self.observer.partitions.first();
         let cap = match Cap::for_destination(&self.channels, &first.keys, detail.delivery.channel, destination) {
             // A user without the right to read the cap is told its rate alone.
             Some(cap) => {
@@ -259,7 +257,7 @@ impl Explainer {
             give_up_after: self.give_up_after,
             first_attempt: detail.first_attempt.map(|first| first.after(paused)),
             daemons,
-            format: detail.quota().map(|quota| self.plans.format_of(quota.metric())).unwrap_or_default(),
+            format: detail.quota().map(|quota| self.observer.plans.format_of(quota.metric())).unwrap_or_default(),
             detail,
         };
         let sentences = delivery::sentences(&facts, audience);
@@ -271,10 +269,10 @@ impl Explainer {
     }
 
     async fn alert(&self, raised: Alert, audience: Audience) -> Result<Explanation, ExplainError> {
-        let partition = self.partitions.partition_of(&raised.subject);
+        let partition = self.observer.partitions.partition_of(&raised.subject);
         let Partition { client, keys } = partition;
         let shared = self.partition_facts(partition).await?;
-        let recipients = self.contacts.recipients_of(client, (&raised).into(), shared.now).await;
+        let recipients = self.observer.contacts.recipients_of(client, (&raised).into(), shared.now).await;
         let (contacts, mutes) = recipients.map_err(|error| error.source)?;
         let id = raised.id.to_string();
         let filter = DeliveryFilter {
@@ -282,7 +280,7 @@ impl Explainer {
             subject: Some(raised.subject.clone()),
             ..DeliveryFilter::default()
         };
-        let mut explanation = content::crossing(&raised, &self.plans.format_of(&raised.metric), keys.stream());
+        let mut explanation = content::crossing(&raised, &self.observer.plans.format_of(&raised.metric), keys.stream());
         let mut details = Vec::new();
         for view in deliveries::list_all(partition, &filter, usize::MAX).await? {
             if let Some(detail) = deliveries::read_detail(partition, &view.id).await? {
@@ -306,17 +304,17 @@ impl Explainer {
     }
 
     fn no_delivery_reason(&self, alert: &Alert, contacts: &ResolvedContacts) -> NoDeliveryReason {
-        if self.on_multiple == MultiplePolicy::Highest && !alert.higher_thresholds.is_empty() {
+        if self.observer.on_multiple == MultiplePolicy::Highest && !alert.higher_thresholds.is_empty() {
             return NoDeliveryReason::HigherIsTold;
         }
-        let Recipients { contacts, waits, .. } = Recipients::select(alert, contacts, self.on_multiple);
+        let Recipients { contacts, waits, .. } = Recipients::select(alert, contacts, self.observer.on_multiple);
         if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown }
     }
 
     /// Reads the settings and deliveries of a subject, and whether it has stored data: these, counts and alerts of any
     /// stored period, or archived days.
     async fn stored_subject(&self, subject: &Subject) -> Result<StoredSubject, ExplainError> {
-        let partition = self.partitions.partition_of(subject);
+        let partition = self.observer.partitions.partition_of(subject);
         let Partition { client, keys } = partition;
         let stored = StoredLevels::read(client, keys, subject).await?;
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
@@ -335,22 +333,24 @@ impl Explainer {
     async fn stored(&self, subject: &Subject, stored: StoredSubject) -> Result<Explanation, ExplainError> {
         let StoredSubject { stored, deliveries, is_known } = stored;
         let fields = stored.fields();
-        let partition = self.partitions.partition_of(subject);
+        let partition = self.observer.partitions.partition_of(subject);
         let Partition { client, keys } = partition;
         let PartitionFacts { now, pause, daemons, .. } = self.partition_facts(partition).await?;
-        let (levels, _) = stored.settings(&self.plans);
+        let (levels, _) = stored.settings(&self.observer.plans);
         let profile = &levels[0].profile;
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
-        let settings = SubjectSettings::read(&stored, &self.plans);
-        let contacts = self.contacts.read_contacts(&stored);
+        let settings = SubjectSettings::read(&stored, &self.observer.plans);
+        let contacts = self.observer.contacts.read_contacts(&stored);
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
-        let usage = usage::read(partition, &self.plans, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+        let usage = usage::read(partition, &self.observer.plans, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let mut above = Vec::new();
         for level in &levels[1..] {
-            let settings = SubjectSettings::read(&StoredLevels::read(client, keys, &level.subject).await?, &self.plans);
+            let settings =
+                SubjectSettings::read(&StoredLevels::read(client, keys, &level.subject).await?, &self.observer.plans);
             let subject = level.subject.clone();
             let request = UsageRequest { subject, settings, day: None, now, late_max: self.late_max };
-            let usage = usage::read(partition, &self.plans, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+            let usage =
+                usage::read(partition, &self.observer.plans, request).await?.ok_or(ExplainError::NoPeriod(now))?;
             above.push((usage, level.profile.refuse_at()));
         }
         let facts = subject::SubjectFacts {
@@ -364,7 +364,7 @@ impl Explainer {
             contacts: &contacts,
             now,
             lag: query::lag(client, keys).await?,
-            refused: refused::count_newest_of(&self.partitions, subject).await?,
+            refused: refused::count_newest_of(&self.observer.partitions, subject).await?,
             pause: pause.as_ref(),
             daemons,
         };

@@ -19,12 +19,12 @@ const ADDRESSES_MAX: usize = 16;
 
 /// The addresses of a name, and how long they are valid.
 #[derive(Debug, Clone)]
-pub(super) struct DnsAnswer {
+pub(super) struct DnsReply {
     pub(super) addresses: Vec<IpAddr>,
     until: Option<Instant>,
 }
 
-impl DnsAnswer {
+impl DnsReply {
     /// The addresses of these lookups, one for each answered family.
     pub(super) fn from_lookups<'a>(lookups: impl Iterator<Item = &'a Lookup>) -> Self {
         let (mut addresses, mut until) = (Vec::new(), None::<Instant>);
@@ -39,9 +39,9 @@ impl DnsAnswer {
 
 /// Answers by name.
 #[derive(Debug, Default)]
-pub(super) struct DnsAnswers(Mutex<HashMap<Name, DnsAnswer>>);
+pub(super) struct DnsReplies(Mutex<HashMap<Name, DnsReply>>);
 
-impl DnsAnswers {
+impl DnsReplies {
     /// The addresses of a name with a valid answer.
     pub(super) fn get(&self, name: &Name, now: Instant) -> Option<Vec<IpAddr>> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,13 +49,13 @@ impl DnsAnswers {
     }
 
     /// Stores an answer. If there are too many, all are dropped, and each name must be asked again.
-    pub(super) fn keep(&self, name: Name, answer: DnsAnswer, now: Instant) {
+    pub(super) fn keep(&self, name: Name, answer: DnsReply, now: Instant) {
         let until = answer.until.map(|until| until.min(now + AGE_MAX));
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= ANSWERS_MAX {
             answers.clear();
         }
-        answers.insert(name, DnsAnswer { until, ..answer });
+        answers.insert(name, DnsReply { until, ..answer });
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
             |number: u32| Record::from_rdata(name(0), 86_400, RData::A(std::net::Ipv4Addr::from(number).into()));
         let lookup = Lookup::new_with_max_ttl(Query::query(name(0), RecordType::A), (0..4_000).map(record));
         let (answers, answer, now) =
-            (DnsAnswers::default(), DnsAnswer::from_lookups([&lookup].into_iter()), Instant::now());
+            (DnsReplies::default(), DnsReply::from_lookups([&lookup].into_iter()), Instant::now());
         assert_eq!(answer.addresses.len(), ADDRESSES_MAX);
         (0..=ANSWERS_MAX).for_each(|number| answers.keep(name(number), answer.clone(), now));
         assert!(answers.0.lock().expect("free").len() <= ANSWERS_MAX);
