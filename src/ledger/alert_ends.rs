@@ -109,8 +109,8 @@ pub async fn read_each(
     Ok(of_each.collect())
 }
 
-/// Reads all alerts of a subject, metric and period, also those at thresholds that were taken out of plans and subjects,
-/// without its count. Searches a hash.
+/// Reads all alerts of a subject, metric and period, also those at thresholds that were taken out of plans and
+/// subjects, without its count. Searches a hash.
 ///
 /// # Errors
 ///
