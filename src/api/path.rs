@@ -170,9 +170,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
         query.map(|axum::extract::Query(query)| Self(query)).map_err(|rejection| {
             // Its source names the parameter and those that there are.
             let why = std::error::Error::source(&rejection).map_or_else(|| rejection.body_text(), ToString::to_string);
-            // A wrong value follows the name of its parameter.
-            let is_of_value = !why.contains(" field `") && !why.contains(" variant `");
-            Problem::bad_request(if is_of_value { why } else { format!("the query: {why}") })
+            // A wrong value follows the name of its parameter, and is quoted.
+            let message = why.split_once(": ").map_or(why.as_str(), |(_, message)| message);
+            let of_query = ["unknown field `", "duplicate field `", "missing field `", "unknown variant `"];
+            let is_of_query = of_query.iter().any(|begin| why.starts_with(begin) || message.starts_with(begin));
+            Problem::bad_request(if is_of_query { format!("the query: {why}") } else { why })
         })
     }
 }

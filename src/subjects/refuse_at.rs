@@ -1,10 +1,9 @@
 //! The share of a limit at which checks refuse. Pure.
 
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::types::units::UNITS_MAX;
+use crate::types::units::{UNITS_MAX, unexpected};
 use crate::types::{LimitUnits, Percent};
 
 /// When checks refuse: a soft limit lets more through than the quota, and alerts are due as always.
@@ -63,8 +62,9 @@ impl<'de> Deserialize<'de> for RefuseAt {
         };
         let percent =
             percent.and_then(|percent| Percent::try_from(percent).ok()).filter(|percent| percent.get() >= 100);
-        let expected = "expected a whole percentage, 100 to 1000, or \"never\"";
-        percent.map(Self::Percent).ok_or_else(|| D::Error::custom(format_args!("found {value}, {expected}")))
+        // A secret at the wrong key is not repeated.
+        let expected = "a whole percentage, 100 to 1000, or \"never\"";
+        percent.map(Self::Percent).ok_or_else(|| unexpected(&value, expected))
     }
 }
 

@@ -78,7 +78,7 @@ pub fn read_whole_number<'de, D: Deserializer<'de>>(deserializer: D, expected: &
 }
 
 /// The error that names the value, and what is `expected`.
-pub(super) fn unexpected<E: de::Error>(value: &Value, expected: &str) -> E {
+pub(crate) fn unexpected<E: de::Error>(value: &Value, expected: &str) -> E {
     let found = match value {
         Value::Null => de::Unexpected::Unit,
         Value::Bool(bool) => de::Unexpected::Bool(*bool),

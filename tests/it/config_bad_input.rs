@@ -187,6 +187,8 @@ wrong_files! {
     a_sliding_window_that_is_too_large_is_an_error: "[plans.free]\nlimits = { requests = 1 }\n\n[plans.free.rate]\nalgorithm = \"sliding\"\nrequests = \"100001/1m\"\n";
     /// A share below the limit would refuse what the limit allows.
     a_share_below_the_limit_is_an_error: "[plans.free]\nlimits = { requests = 1 }\nrefuse_at = 90\n";
+    /// A secret at a wrong key would be in the log.
+    a_share_that_is_a_secret_is_not_repeated: "[plans.free]\nlimits = { requests = 1 }\nrefuse_at = \"redis://:topsecret@h\"\n";
     /// A count has no more digits than that.
     a_scale_of_more_digits_than_a_count_is_an_error: "[metrics.cost]\nunit = \"USD\"\nscale = 16\n";
     /// A scale is no number of units.
