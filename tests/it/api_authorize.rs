@@ -18,7 +18,10 @@ struct Gateway {
 impl Gateway {
     async fn start(variables: &[(&str, &str)]) -> Self {
         let outbox = Outbox::start();
-        let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN);
+        // A busy machine may be slow, and a check that is not judged in time has no headers.
+        let setup = DaemonSetup::on(&outbox.server.url())
+            .env("QUOTABELL__HTTP__TOKEN", TOKEN)
+            .env("QUOTABELL__CHECK__TIMEOUT", "5s");
         let setup = variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value));
         let mut daemon = setup.start().await;
         daemon.becomes_ready().await;

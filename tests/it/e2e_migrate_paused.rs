@@ -31,7 +31,7 @@ async fn told(receiver: &mut HttpCatcher, alerts: u64) -> BTreeSet<String> {
 async fn stops(daemon: Daemon) {
     let ended = daemon.ended().await;
     ended.expect_code(1, &["says that everything was moved to redis://", "start the daemon there"]);
-    assert_eq!(ended.log.matches("was moved to").count(), 1, "{}", ended.log);
+    assert_eq!(ended.log.matches("says that everything was moved to").count(), 1, "{}", ended.log);
 }
 
 /// A paused daemon used to lose 1,000 of 1,200 units and to send 40 of 40 alerts twice: it counted and sent in the old
