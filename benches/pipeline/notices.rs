@@ -42,7 +42,7 @@ fn settings(everything: bool) -> Vec<(&'static str, String)> {
         settings.extend([
             ("QUOTABELL__PLANS__FREE__FORECAST", r#"{"windows": ["day", "month"], "probability": 0.9}"#.to_owned()),
             ("QUOTABELL__PLANS__FREE__SPIKE", "2".to_owned()),
-            ("QUOTABELL__PLANS__FREE__SILENCE", "1h".to_owned()),
+            ("QUOTABELL__PLANS__FREE__SILENCE", "1d".to_owned()),
             ("QUOTABELL__PLANS__FREE__UPGRADE_URL", "https://example.com/?subject={{ subject }}".to_owned()),
             ("QUOTABELL__METRICS__REQUESTS", r#"{"name": "API calls", "unit": "calls"}"#.to_owned()),
             ("QUOTABELL__FALLBACK__CONTACTS", contact.to_string()),

@@ -215,6 +215,9 @@ impl Filled {
             ("QUOTABELL__HTTP__TOKEN", TOKEN.to_owned()),
             ("QUOTABELL__PLANS__FREE__LIMITS", LIMIT.to_owned()),
             ("QUOTABELL__FALLBACK__CONTACTS", serde_json::to_string(&contacts)?),
+            // What is refused is dead after its second attempt.
+            ("QUOTABELL__RETRY__FIRST", "1s".to_owned()),
+            ("QUOTABELL__RETRY__GIVE_UP_AFTER", "1s".to_owned()),
             ("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true".to_owned()),
             ("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true".to_owned()),
         ];
