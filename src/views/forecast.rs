@@ -84,10 +84,15 @@ pub async fn read_known(
 /// A limit, and how much of it is used.
 #[derive(Debug)]
 pub struct LimitInUse<'a> {
+    /// Whose limit.
     pub subject: &'a Subject,
+    /// Of which metric.
     pub metric: &'a Metric,
+    /// In which period.
     pub period: Period,
+    /// Units.
     pub used: u64,
+    /// Units.
     pub limit: u64,
 }
 
