@@ -76,7 +76,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     let mut all = Series::default();
     for (page, took) in &took {
         let [median, p99, longest] = [0.5, 0.99, 1.0].map(|share| took.quantile(share));
-        println!("| `{page}` | {} ms | {} ms | {} ms |", millis(median), millis(p99), millis(longest));
+        println!("| `{page}` | {} | {} | {} |", millis(median), millis(p99), millis(longest));
         [median, p99].into_iter().for_each(|ms| all.push(ms));
     }
     println!("\n(aim: median below 300 ms, p99 below 800 ms)");
