@@ -1,4 +1,4 @@
-//! Events for a daemon: appends them, and waits until they are counted.
+//! Events for daemons that follow each other on one server: appends them, and waits until they are counted.
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,11 @@ pub fn append(connection: &mut Connection, events: impl Iterator<Item = (String,
         let () = pipeline.query(connection)?;
     }
     Ok(())
+}
+
+/// Removes the lease of a killed daemon, for which the next one would wait.
+pub fn remove_lease(connection: &mut Connection) -> anyhow::Result<()> {
+    Ok(redis::cmd("DEL").arg(Keys::new(STREAM).lease()).query(connection)?)
 }
 
 /// Waits until everything that was appended is counted.

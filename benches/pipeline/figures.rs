@@ -37,6 +37,12 @@ impl Series {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
+    /// Rates of this series beside those of another, and their ratio.
+    pub fn compared_with(&self, alone: &Self) -> String {
+        let shown = |rates: &Self| format!("{} ({})", thousands(rates.median()), rates.spread(thousands));
+        format!("{} events/s beside {}: {:.2}", shown(self), shown(alone), self.median() / alone.median())
+    }
+
     /// The minimum and the maximum, as `a .. b`.
     pub fn spread(&self, print: impl Fn(f64) -> String) -> String {
         format!("{} .. {}", print(self.quantile(0.0)), print(self.quantile(1.0)))

@@ -11,7 +11,7 @@ use quotabell::types::Keys;
 use redis::Connection;
 
 use crate::Size;
-use crate::appended::{AT_ONCE, append, wait_for, wait_until_counted};
+use crate::appended::{AT_ONCE, append, remove_lease, wait_for, wait_until_counted};
 use crate::contenders;
 use crate::daemon::Daemon;
 use crate::figures::{Series, millis, thousands};
@@ -90,6 +90,7 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
     let (mut alone, mut beside) = (Series::default(), Series::default());
     for round in 0..2 * ROUNDS {
         append(&mut filled.connection, (0..entries).map(|n| (format!("busy-{:05}", n % BUSY), 1)))?;
+        remove_lease(&mut filled.connection)?;
         let (is_beside, stop, console) = (round % 2 == 1, &AtomicBool::new(false), filled.console);
         let daemon = filled.daemon()?;
         let began = Instant::now();
@@ -110,13 +111,9 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
         drop(daemon);
     }
     println!(
-        "\nCounting of {} events: {} events/s without viewers ({}), {} beside them ({}): {:.2}",
+        "\nCounting of {} events with viewers beside without: {}",
         thousands(entries as f64),
-        thousands(alone.median()),
-        alone.spread(thousands),
-        thousands(beside.median()),
-        beside.spread(thousands),
-        beside.median() / alone.median()
+        beside.compared_with(&alone)
     );
     Ok(())
 }
