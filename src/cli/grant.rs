@@ -55,7 +55,7 @@ pub struct GrantAddArgs {
     /// The window whose limit is raised
     #[arg(long, default_value_t = Window::Total)]
     pub window: Window,
-    /// When the units that are left are lost, such as 2026-12-31T00:00:00Z [default: never, or at the end of the period]
+    /// When unspent units are lost, such as 2026-12-31T00:00:00Z [default: never, or at the end of the period]
     #[arg(long, value_name = "TIME")]
     pub expires: Option<UnixMs>,
     /// Your id of the grant, such as that of the invoice [default: a new one]
