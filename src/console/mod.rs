@@ -33,4 +33,4 @@ mod system;
 
 pub(crate) use counting_rate::CountingRate;
 pub(crate) use router::routes;
-pub(crate) use state::{ConsoleState, LIMITS, StartedWith, listen};
+pub(crate) use state::{ConsoleState, LIMITS, OVERVIEW_TTL, OverviewCache, StartedWith, listen};
