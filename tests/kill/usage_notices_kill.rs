@@ -40,8 +40,8 @@ const CUT_WITHIN_MS: u64 = 500;
 /// Maximum number of passes after the last kill: one may have learned everything before it was killed, and the next one
 /// finds nothing new.
 const LAST_PASSES_MAX: u32 = 6;
-/// Time after which another one is made.
-const LAST_PASS_WITHIN: Duration = Duration::from_secs(5);
+/// Time after which another one is made: a pass of a busy machine takes seconds.
+const LAST_PASS_WITHIN: Duration = Duration::from_secs(15);
 /// A plan for each kind, by its name.
 const PLANS: [&str; 3] = [
     r#"{"limits":{"requests":"3000/day"},"forecast":{"windows":["day"]}}"#,
