@@ -25,7 +25,6 @@ use crate::ledger::batch::MetricPeriod;
 use crate::outbox::DeliveryAction;
 use crate::subjects::Plans;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
-use crate::views::Cursor;
 use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
@@ -34,6 +33,7 @@ use crate::views::near::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::top::{self, RankingOrder, TopRequest};
+use crate::views::{Cursor, Observer};
 
 /// Number of rows of a page.
 pub(super) const ROWS_MAX: usize = 100;
@@ -208,7 +208,8 @@ pub(super) async fn destinations(
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let from = position(&asked.after)?.unwrap_or_default();
-    let view = within(CALL_TIMEOUT, destination_slice(&console.observer.partitions, from, ROWS_MAX)).await?;
+    let Observer { partitions, give_up_after, .. } = &console.observer;
+    let view = within(CALL_TIMEOUT, destination_slice(partitions, from, ROWS_MAX, *give_up_after)).await?;
     let next = asked.href("destinations", view.next.as_deref());
     Ok(rendered_html("destinations.html", &visitor, context! { title => "Destinations", view => shown(&view), next }))
 }
