@@ -55,6 +55,16 @@
     labelCells(root);
   };
 
+  // The other pages: a key or a click elsewhere closes them.
+  const more = byId("more"), close = (event) => {
+    if (!more?.open || more.contains(event.target) && event.key !== "Escape") return;
+    if (more.contains(document.activeElement)) more.querySelector("summary").focus();
+    more.open = false;
+  };
+  addEventListener("pointerdown", close);
+  addEventListener("focusin", close);
+  addEventListener("keydown", (event) => event.key === "Escape" && close(event));
+
   // On a small screen the navigation scrolls.
   document.querySelector("header [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 
