@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use minijinja::context;
+use minijinja::{Value, context};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -116,8 +116,7 @@ pub(super) async fn overview(
     };
     let (alerts, dead) = (chart(|hour| hour.alerts), chart(|hour| hour.dead));
     let rate = console.counting_rate.add(view.read_at.0, view.counting.counted);
-    let content =
-        context! { title => "Overview", view => shown(&view), alerts => shown(&alerts), dead => shown(&dead), rate };
+    let content = context! { title => "Overview", view => shown(&view), alerts => shown(&alerts), dead => shown(&dead), rate, formats => formats(&console) };
     Ok(rendered_html("overview.html", &visitor, content))
 }
 
@@ -136,8 +135,13 @@ pub(super) async fn near(
         &[("metric", set(&asked.metric)), ("window", set(&asked.window)), ("percent", set(&asked.percent))],
     );
     let (metrics, windows) = (limited_metrics(&console.observer.plans), Window::ALL);
-    let content = context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows) };
+    let content = context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows), formats => formats(&console) };
     Ok(rendered_html("near.html", &visitor, content))
+}
+
+/// How people read the counts of metrics.
+fn formats(console: &ConsoleState) -> Value {
+    shown(&console.observer.plans.formats())
 }
 
 /// The metrics that plans limit.
@@ -166,7 +170,7 @@ pub(super) async fn alerts(
     Ok(rendered_html(
         "alerts.html",
         &visitor,
-        context! { title => "Alerts", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows) },
+        context! { title => "Alerts", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows), formats => formats(&console) },
     ))
 }
 
@@ -197,7 +201,7 @@ pub(super) async fn deliveries(
     let to_all =
         |action: DeliveryAction| (action.as_str(), href_with_filter("act", &[("do", action.as_str())], &fields));
     let of_all: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(to_all).collect();
-    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all };
+    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
     Ok(rendered_html("deliveries.html", &visitor, content))
 }
 

@@ -57,6 +57,7 @@ mod config_layers;
 mod console;
 mod console_actions;
 mod console_bulk;
+mod console_pages;
 mod documentation;
 mod documentation_commands;
 mod documentation_names;
