@@ -15,10 +15,11 @@ use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
-use crate::console::{ConsoleState, CountingRate, StartedWith};
+use crate::console::{ConsoleState, CountingRate, LastConsolePages, StartedWith};
 use crate::events::CountingStatus;
+use crate::html::last_pages::LastPages;
 use crate::outbox::NewDeliveries;
-use crate::portal::{LastPages, PortalState, READS_MAX};
+use crate::portal::{PAGES_MAX, PortalState, READS_MAX};
 use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
@@ -54,7 +55,7 @@ impl<'a> Parts<'a> {
             late_max: config.stream.late_max,
             history_days: config.history.days,
             reads: Semaphore::new(READS_MAX),
-            last_pages: LastPages::default(),
+            last_pages: LastPages::new(PAGES_MAX),
             html: config.portal_html()?,
         }))
     }
@@ -75,6 +76,7 @@ impl<'a> Parts<'a> {
             history_days: config.history.days,
             top: TopCache::default(),
             counting_rate: CountingRate::default(),
+            last_pages: LastConsolePages::default(),
             event_age_max: config.stream.event_age_max(),
             contacts_max: config.subjects.contacts_max,
             channels: Arc::clone(channels),

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::config::{ConsoleConfig, OFF};
 use super::counting_rate::CountingRate;
+use super::last_pages::LastConsolePages;
 use crate::api::server::ServerLimits;
 use crate::api::state::ReloadPlans;
 use crate::api::token::CurrentTokens;
@@ -32,6 +33,8 @@ pub struct ConsoleState {
     pub history_days: u32,
     pub top: TopCache,
     pub counting_rate: CountingRate,
+    /// What visitors see while Redis is away.
+    pub last_pages: LastConsolePages,
     /// How old an event may be when it is counted.
     pub event_age_max: Duration,
     /// Maximum number of contacts of a subject.

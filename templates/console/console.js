@@ -135,6 +135,8 @@
     responseMs = performance.now() - began;
     // The session is over, or the page is another one now.
     if (response.type === "opaqueredirect") return location.reload();
+    // An earlier page, because Redis was away.
+    if (response.ok && live.dataset.last) return location.reload();
     if (response.status !== 304 && !response.ok) throw new Error("status " + response.status);
     asOf.dateTime = new Date(response.headers.get("Date")).toISOString();
     if (response.status === 304) return "";

@@ -56,6 +56,7 @@ mod config_bad_input;
 mod config_layers;
 mod console;
 mod console_actions;
+mod console_away;
 mod console_bulk;
 mod console_pages;
 mod documentation;
