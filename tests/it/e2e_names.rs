@@ -61,7 +61,7 @@ async fn amounts_names_and_links_reach_people_and_follow_a_reload() {
     let shown = api.caller.get("/v1/subjects/cust%201/usage").await.json();
     assert_eq!((&shown["name"], of(&shown["metrics"][0])), (&json!("Acme Inc."), of(&json[0]["metrics"][0])));
     let top = run(&url, &["top", "--metric", "cost"]).expect_done();
-    assert!(top.contains("16.00 USD  20.00 USD"), "{top}");
+    assert!(top.contains("16.00 USD  20.00 USD") && top.contains("cust 1   Acme Inc."), "{top}");
     let explained = run(&url, &["explain", "cust 1"]).expect_done();
     assert!(explained.contains("cust 1 (Acme Inc.) has plan free"), "{explained}");
     assert!(explained.contains("It has used 16.00 USD of 20.00 USD of API spend (cost) (80%)"), "{explained}");
