@@ -17,8 +17,7 @@ use axum::response::{IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form;
-use super::last_pages::last_page;
-use super::render::RenderedPage;
+use super::render::RenderedHtml;
 use super::session::{ConsoleSession, Visitor, console_key};
 use super::state::ConsoleState;
 use crate::api::body::in_time;
@@ -54,9 +53,12 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
         }
     };
     if let Some(address) = address {
-        match (answer.status(), answer.extensions_mut().remove::<RenderedPage>()) {
+        match (answer.status(), answer.extensions_mut().remove::<RenderedHtml>()) {
             (StatusCode::OK, Some(page)) => console.last_pages.keep(&cookie, &address, page),
-            (StatusCode::SERVICE_UNAVAILABLE, _) => answer = last_page(&console, &cookie, &address).unwrap_or(answer),
+            (StatusCode::SERVICE_UNAVAILABLE, _) => {
+                let last = console.last_pages.get(&cookie, &address, &console.tokens, is_local(&console));
+                answer = last.unwrap_or(answer);
+            }
             _ => {}
         }
     }
@@ -149,7 +151,7 @@ impl ConsoleState {
 }
 
 /// Whether everybody on this machine may look. What a proxy passes on comes from this machine, too.
-pub(super) fn is_local(console: &ConsoleState) -> bool {
+fn is_local(console: &ConsoleState) -> bool {
     !console.tokens.is_set() && console.listen.ip().is_loopback() && console.public_url.is_none()
 }
 

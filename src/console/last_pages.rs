@@ -11,10 +11,9 @@ use std::time::Instant;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::access::is_local;
-use super::render::RenderedPage;
+use super::render::RenderedHtml;
 use super::session::{ConsoleSession, Visitor};
-use super::state::ConsoleState;
+use crate::api::token::CurrentTokens;
 use crate::html::last_pages::{LASTS, LastPages};
 
 /// Maximum number of pages, of some hundred kB each with what they show.
@@ -25,7 +24,7 @@ const NOT_KEPT: [&str; 5] = ["settings.html", "erase.html", "act.html", "login.h
 /// The pages by cookie and address. Without a session, the cookie is empty.
 #[derive(Debug)]
 pub struct LastConsolePages {
-    pages: LastPages<(String, String), (RenderedPage, Instant)>,
+    pages: LastPages<(String, String), (RenderedHtml, Instant)>,
     /// The key of cookies, as Redis had it last.
     key: Mutex<Option<String>>,
 }
@@ -43,34 +42,34 @@ impl LastConsolePages {
     }
 
     /// Keeps a page that this cookie has read.
-    pub(super) fn keep(&self, cookie: &str, address: &str, page: RenderedPage) {
+    pub(super) fn keep(&self, cookie: &str, address: &str, page: RenderedHtml) {
         if !NOT_KEPT.contains(&page.template) {
             let now = Instant::now();
             self.pages.keep((cookie.to_owned(), address.to_owned()), (page, now), LASTS, now);
         }
     }
 
+    /// The page that this cookie has read last at an address, with the status of a server that can't read it now;
+    /// `None` if there is none, or if its visitor may not see it any more. `is_local`: everybody on this machine may
+    /// look.
+    pub(super) fn get(&self, cookie: &str, address: &str, tokens: &CurrentTokens, is_local: bool) -> Option<Response> {
+        let kept = self.pages.get(&(cookie.to_owned(), address.to_owned()), Instant::now())?;
+        let (page, read_at) = &*kept;
+        let may_see = match &page.visitor {
+            Visitor::Local { .. } => is_local,
+            Visitor::LoggedIn { session, now, .. } => {
+                let key = self.key.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let now = now.after(read_at.elapsed());
+                let known = key.and_then(|key| ConsoleSession::read(cookie, &key, tokens, now));
+                known.as_ref() == Some(session)
+            }
+            Visitor::Unknown => false,
+        };
+        may_see.then(|| (StatusCode::SERVICE_UNAVAILABLE, page.to_last()).into_response())
+    }
+
     /// Forgets the pages of a cookie.
     pub(super) fn forget(&self, cookie: &str) {
         self.pages.forget(|(known, _)| known == cookie);
     }
-}
-
-/// The page that this cookie has read last at an address, with the status of a server that can't read it now; `None`
-/// if there is none, or if its visitor may not see it any more.
-pub(super) fn last_page(console: &ConsoleState, cookie: &str, address: &str) -> Option<Response> {
-    let LastConsolePages { pages, key } = &console.last_pages;
-    let kept = pages.get(&(cookie.to_owned(), address.to_owned()), Instant::now())?;
-    let (page, read_at) = &*kept;
-    let may_see = match &page.visitor {
-        Visitor::Local { .. } => is_local(console),
-        Visitor::LoggedIn { session, now, .. } => {
-            let key = key.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let now = now.after(read_at.elapsed());
-            let known = key.and_then(|key| ConsoleSession::read(cookie, &key, &console.tokens, now));
-            known.as_ref() == Some(session)
-        }
-        Visitor::Unknown => false,
-    };
-    may_see.then(|| (StatusCode::SERVICE_UNAVAILABLE, page.to_last()).into_response())
 }

@@ -38,13 +38,13 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 
 /// What a page was rendered from.
 #[derive(Debug, Clone)]
-pub(super) struct RenderedPage {
+pub(super) struct RenderedHtml {
     pub(super) template: &'static str,
     pub(super) visitor: Visitor,
     content: Value,
 }
 
-impl RenderedPage {
+impl RenderedHtml {
     /// The page as the one that was read last, while Redis is away.
     pub(super) fn to_last(&self) -> Response {
         rendered(self, true)
@@ -53,13 +53,13 @@ impl RenderedPage {
 
 /// A page for this visitor. `content` has a `title` and what the template shows.
 pub(super) fn rendered_html(template: &'static str, visitor: &Visitor, content: Value) -> Response {
-    let page = RenderedPage { template, visitor: visitor.clone(), content };
+    let page = RenderedHtml { template, visitor: visitor.clone(), content };
     let mut response = rendered(&page, false);
     response.extensions_mut().insert(page);
     response
 }
 
-fn rendered(RenderedPage { template, visitor, content }: &RenderedPage, is_last: bool) -> Response {
+fn rendered(RenderedHtml { template, visitor, content }: &RenderedHtml, is_last: bool) -> Response {
     // The forms of one page share their id: what else they send tells them apart.
     let form = (visitor.is_admin() && !is_last).then(nonce);
     let now = visitor.now().map(|now| now.to_string());

@@ -8,19 +8,9 @@ use minijinja::context;
 
 use super::chart::PortalChart;
 use super::notice::{PortalFailure, PortalNotice};
-use super::state::PortalState;
+use super::state::{PortalState, ReadPortal};
 use crate::html::environment::shown;
-use crate::signing::PortalAccess;
 use crate::types::Channel;
-use crate::views::portal::PortalView;
-
-/// A page that was read: what the token permits, and what it shows.
-#[derive(Debug)]
-pub struct ReadPortal {
-    pub(super) access: PortalAccess,
-    pub(super) language: String,
-    pub(super) view: PortalView,
-}
 
 /// What a page shows beside the view.
 #[derive(Debug, Default)]

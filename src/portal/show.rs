@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 
 use super::notice::PortalNotice;
-use super::render::{ReadPortal, Shown, rendered, rendered_last};
-use super::state::{PortalState, WithPortal};
+use super::render::{Shown, rendered, rendered_last};
+use super::state::{PortalState, ReadPortal, WithPortal};
 use super::visitor::PortalVisitor;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::fields::Fields;

@@ -7,11 +7,12 @@ use axum::extract::State;
 use tokio::sync::Semaphore;
 
 use super::html::PortalHtml;
-use super::render::ReadPortal;
 use crate::channels::Channels;
 use crate::html::last_pages::LastPages;
+use crate::signing::PortalAccess;
 use crate::verification::VerificationService;
 use crate::views::Observer;
+use crate::views::portal::PortalView;
 
 /// Maximum number of pages that are read at the same time.
 pub const READS_MAX: usize = 8;
@@ -36,6 +37,14 @@ pub struct PortalState {
     pub last_pages: LastPages<String, ReadPortal>,
     /// Templates and branding.
     pub html: PortalHtml,
+}
+
+/// A page that was read: what the token permits, and what it shows.
+#[derive(Debug)]
+pub struct ReadPortal {
+    pub(super) access: PortalAccess,
+    pub(super) language: String,
+    pub(super) view: PortalView,
 }
 
 pub(super) type WithPortal = State<Arc<PortalState>>;

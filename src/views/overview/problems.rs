@@ -75,7 +75,7 @@ pub struct FailingReceiver {
 }
 
 impl FailingReceiver {
-    /// Adds the same receiver in another partition: it fails since the first failure, and what is given up first counts.
+    /// Adds the same receiver in another partition: the earliest of each time counts.
     pub fn add(&mut self, other: DestinationView, error: Option<String>) {
         let earlier = |a: Option<Rfc3339>, b: Option<Rfc3339>| a.into_iter().chain(b).min();
         self.view.waiting += other.waiting;
