@@ -35,6 +35,7 @@ mod probes;
 pub(crate) mod problem;
 pub(crate) mod rate_limit_headers;
 pub(crate) mod ready;
+pub(crate) mod recent_reads;
 pub(crate) mod recorder;
 mod reload;
 mod route;
@@ -49,7 +50,6 @@ mod subject_body;
 mod subjects;
 pub(crate) mod token;
 mod top;
-pub(crate) mod top_cache;
 
 pub(crate) use check_service::CheckService;
 pub(crate) use ready::Readiness;

@@ -10,12 +10,12 @@ use super::plan_reload::{PlanReloader, ReadConfig, Reloaded};
 use crate::api::ingestion::body_budget::BodyBudget;
 use crate::api::ingestion::shared::{CurrentRules, Ingestion};
 use crate::api::openapi;
+use crate::api::recent_reads::TopCache;
 use crate::api::state::QueryState;
-use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
-use crate::console::{ConsoleState, CountingRate, LastConsolePages, StartedWith};
+use crate::console::{ConsoleState, CountingRate, LastConsolePages, OVERVIEW_TTL, OverviewCache, StartedWith};
 use crate::events::CountingStatus;
 use crate::html::last_pages::LastPages;
 use crate::outbox::NewDeliveries;
@@ -25,6 +25,7 @@ use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::Channel;
 use crate::verification::VerificationService;
+use crate::views::subject_index::SubjectIndex;
 
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
@@ -40,6 +41,8 @@ pub(super) struct Parts<'a> {
     pub(super) new_deliveries: NewDeliveries,
     /// Changes of subjects, for the cache of the check API.
     pub(super) check_changes: ChangeFeed,
+    /// The same, for the lists of the console.
+    pub(super) console_changes: ChangeFeed,
     /// Whether the workers can count.
     pub(super) counting: CountingStatus,
 }
@@ -75,6 +78,8 @@ impl<'a> Parts<'a> {
             late_max: config.stream.late_max,
             history_days: config.history.days,
             top: TopCache::default(),
+            overview: OverviewCache::new(OVERVIEW_TTL),
+            subjects: SubjectIndex::new(self.console_changes.clone()),
             counting_rate: CountingRate::default(),
             last_pages: LastConsolePages::default(),
             event_age_max: config.stream.event_age_max(),
@@ -162,6 +167,7 @@ impl<'a> Parts<'a> {
             verification,
             new_deliveries,
             check_changes,
+            console_changes: ChangeFeed::default(),
             counting,
         })
     }

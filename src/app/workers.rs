@@ -49,7 +49,7 @@ impl Workers<'_> {
         ends_feeds.iter().cloned().for_each(|holder| parts.reloader.add_feed(holder));
         let waker_changes = ChangeFeed::default();
         let mut readers = [feeds.clone(), ends_feeds.clone()].concat();
-        readers.extend([waker_changes.clone(), parts.check_changes.clone()]);
+        readers.extend([waker_changes.clone(), parts.check_changes.clone(), parts.console_changes.clone()]);
         let changes = ChangeListener::new(parts.endpoint.clone(), &parts.partitions.first().keys, readers);
         tasks.spawn("watch", changes.run(stop.clone()));
         if parts.endpoint.deployment() != Deployment::Standalone {

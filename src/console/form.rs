@@ -114,8 +114,11 @@ impl SentForm {
         let claimed = within(CALL_TIMEOUT, claim(console.observer.partitions.first(), &key)).await;
         if claimed.map_err(|problem| ConsoleError::from(problem).with_way_to(&next))? {
             let action = action(Arc::clone(&console), self);
-            let working = tokio::spawn(async move { finish(&console, &key, &by, action).await });
-            working.await.expect("an action does not panic").map_err(|error| error.with_way_to(&next))?;
+            let of_action = Arc::clone(&console);
+            let working = tokio::spawn(async move { finish(&of_action, &key, &by, action).await });
+            let done = working.await.expect("an action does not panic");
+            console.overview.clear().await;
+            done.map_err(|error| error.with_way_to(&next))?;
         }
         Ok((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response())
     }

@@ -32,11 +32,14 @@ use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice,
 use crate::views::near::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
+use crate::views::subject_index::IndexPage;
 use crate::views::top::{self, RankingOrder, TopRequest};
 use crate::views::{Cursor, Observer};
 
 /// Number of rows of a page.
 pub(super) const ROWS_MAX: usize = 100;
+/// Number of muted subjects of a page: most of them have one mute.
+const MUTED_MAX: usize = ROWS_MAX;
 /// A ranking of a million subjects by percent takes some seconds.
 const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -110,13 +113,13 @@ pub(super) async fn overview(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Response, ConsoleError> {
-    let view = within(CALL_TIMEOUT, console.observer.overview()).await?;
+    let view = within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview())).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
         Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
     };
     let (alerts, dead) = (chart(|hour| hour.alerts), chart(|hour| hour.dead));
     let rate = console.counting_rate.add(view.read_at.0, view.counting.counted);
-    let content = context! { title => "Overview", view => shown(&view), alerts => shown(&alerts), dead => shown(&dead), rate, formats => formats(&console) };
+    let content = context! { title => "Overview", view => shown(&*view), alerts => shown(&alerts), dead => shown(&dead), rate, formats => formats(&console) };
     Ok(rendered_html("overview.html", &visitor, content))
 }
 
@@ -224,10 +227,12 @@ pub(super) async fn mutes(
     Extension(visitor): Extension<Visitor>,
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
-    let from = position(&asked.after)?.unwrap_or_default();
-    let view = within(CALL_TIMEOUT, console.observer.mutes(from)).await?;
-    let next = asked.href("mutes", view.next.as_deref());
-    Ok(rendered_html("mutes.html", &visitor, context! { title => "Mutes", view => shown(&view), next }))
+    let after: Option<Subject> = position(&asked.after)?;
+    let read = console.subjects.mutes(&console.observer, after.as_ref(), MUTED_MAX);
+    let IndexPage { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
+    let next = asked.href("mutes", next.map(|next| Cursor(next).to_string()).as_deref());
+    let content = context! { title => "Mutes", mutes => shown(&rows), next, subjects, is_complete };
+    Ok(rendered_html("mutes.html", &visitor, content))
 }
 
 /// `GET /refused`

@@ -35,4 +35,4 @@ mod system;
 pub(crate) use counting_rate::CountingRate;
 pub(crate) use last_pages::LastConsolePages;
 pub(crate) use router::routes;
-pub(crate) use state::{ConsoleState, LIMITS, StartedWith, listen};
+pub(crate) use state::{ConsoleState, LIMITS, OVERVIEW_TTL, OverviewCache, StartedWith, listen};

@@ -11,15 +11,17 @@ use url::Url;
 use super::config::{ConsoleConfig, OFF};
 use super::counting_rate::CountingRate;
 use super::last_pages::LastConsolePages;
+use crate::api::recent_reads::{RecentReads, TopCache};
 use crate::api::server::ServerLimits;
 use crate::api::state::ReloadPlans;
 use crate::api::token::CurrentTokens;
-use crate::api::top_cache::TopCache;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
 use crate::signing::PortalUrls;
 use crate::views::Observer;
 use crate::views::explain::Explainer;
+use crate::views::overview::OverviewView;
+use crate::views::subject_index::SubjectIndex;
 
 /// What the pages are rendered from, and what their forms change.
 pub struct ConsoleState {
@@ -32,6 +34,8 @@ pub struct ConsoleState {
     /// Number of days of history.
     pub history_days: u32,
     pub top: TopCache,
+    pub overview: OverviewCache,
+    pub subjects: SubjectIndex,
     pub counting_rate: CountingRate,
     /// What visitors see while Redis is away.
     pub last_pages: LastConsolePages,
@@ -62,6 +66,12 @@ pub struct StartedWith {
 }
 
 pub(super) type WithConsole = State<Arc<ConsoleState>>;
+
+/// One overview for all who look at it. A page that refreshes itself every 3 s gets a new one each time.
+pub type OverviewCache = RecentReads<(), OverviewView>;
+
+/// How long an overview is shown to others.
+pub const OVERVIEW_TTL: Duration = Duration::from_secs(2);
 
 /// Far fewer connections than the API has: people look at pages.
 pub const LIMITS: ServerLimits = ServerLimits { connections_max: 128, probes_max: 0, idle: ServerLimits::DAEMON.idle };

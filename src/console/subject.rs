@@ -29,12 +29,8 @@ use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
-use crate::views::{
-    Cursor, DeliveryFilter, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, subject, subject_list,
-};
-
-/// Number of subjects that a search looks at.
-const SEARCHED_MAX: usize = 1_000;
+use crate::views::subject_index::IndexPage;
+use crate::views::{Cursor, DeliveryFilter, SubjectSettings, SubjectView, UsageView, subject};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -60,22 +56,19 @@ pub(super) async fn search(
 ) -> Result<Response, ConsoleError> {
     let (q, partition) = (q.trim(), console.observer.partitions.first());
     let exact: Option<Subject> = q.parse().ok();
-    let from: Option<SubjectCursor> = position(&after)?;
+    let from: Option<Subject> = position(&after)?;
     if let (Some(exact), None) = (&exact, &from)
         && !within(CALL_TIMEOUT, subject::read_fields(partition, exact)).await?.is_empty()
     {
         let link = href_to("subject", &[("id", Some(exact.as_str()))]);
         return Ok((StatusCode::SEE_OTHER, [(LOCATION, link)]).into_response());
     }
-    let read = subject_list::read(partition, &console.observer.plans, from.unwrap_or_default(), SEARCHED_MAX);
-    let SubjectSlice { mut subjects, next } = within(CALL_TIMEOUT, read).await?;
-    let examined = subjects.len();
-    subjects.retain(|view| view.subject.starts_with(q));
-    subjects.sort_by(|a, b| a.subject.cmp(&b.subject));
+    let read = console.subjects.subjects(&console.observer, q, from.as_ref(), ROWS_MAX);
+    let IndexPage { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
     let next = next.map(|next| Cursor(next).to_string());
     let next = next.map(|next| href_to("subjects", &[("q", Some(q)), ("after", Some(&next))]));
     let exact = exact.as_ref().map(Subject::as_str);
-    let content = context! { title => "Subjects", subjects => shown(&subjects), examined, next, q, exact };
+    let content = context! { title => "Subjects", rows => shown(&rows), subjects, is_complete, next, q, exact };
     Ok(rendered_html("subjects.html", &visitor, content))
 }
 

@@ -1,5 +1,7 @@
 //! Subjects: a customer, an API key or a tenant whose usage is counted. A string; [`super::separator`] makes it a path.
 
+use std::borrow::Borrow;
+
 use smol_str::SmolStr;
 
 use super::text_form::{display_as_inner, inline_schema, parsed_text};
@@ -41,6 +43,13 @@ pub enum SubjectError {
     /// Of a subject with a separator.
     #[error("subject has {0} levels, at most {LEVELS_MAX} are allowed")]
     TooManyLevels(usize),
+}
+
+/// Sorted sets of subjects are searched by text.
+impl Borrow<str> for Subject {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
 }
 
 impl Subject {

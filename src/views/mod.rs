@@ -24,6 +24,7 @@ pub(crate) mod overview;
 pub(crate) mod portal;
 pub(crate) mod refused;
 pub(crate) mod subject;
+pub(crate) mod subject_index;
 pub(crate) mod subject_list;
 pub(crate) mod system;
 pub(crate) mod top;

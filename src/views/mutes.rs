@@ -41,13 +41,19 @@ impl Observer {
     pub async fn mutes(&self, from: SubjectCursor) -> RedisResult<MutesView> {
         let SubjectSlice { subjects, next } =
             subject_list::read(self.partitions.first(), &self.plans, from, SUBJECTS_READ).await?;
-        let mut mutes: Vec<MuteView> = subjects.iter().flat_map(mutes_of).collect();
-        mutes.sort_by_cached_key(|muted| (muted.mute.until.is_none(), muted.mute.until, muted.subject.clone()));
+        let mutes = in_order_of_end(subjects.iter().flat_map(mutes_of).collect());
         Ok(MutesView { mutes, examined: subjects.len(), next: next.map(|next| Cursor(next).to_string()) })
     }
 }
 
-fn mutes_of(view: &SubjectView) -> Vec<MuteView> {
+/// The earliest end first; those without an end last.
+pub(super) fn in_order_of_end(mut mutes: Vec<MuteView>) -> Vec<MuteView> {
+    mutes.sort_by_cached_key(|muted| (muted.mute.until.is_none(), muted.mute.until, muted.subject.clone()));
+    mutes
+}
+
+/// The mutes of a subject, its metrics and its contacts.
+pub(super) fn mutes_of(view: &SubjectView) -> Vec<MuteView> {
     let of = |metric, contact_id, mute: &Mute| MuteView {
         subject: view.subject.clone(),
         metric,

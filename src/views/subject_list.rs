@@ -42,7 +42,7 @@ pub struct SubjectCursor {
 
 /// How far SCAN is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum ScanPosition {
+pub(super) enum ScanPosition {
     At {
         /// Which of the primaries, from 0.
         primary: usize,
@@ -54,40 +54,50 @@ enum ScanPosition {
 /// Reads at most `limit` subjects from the cursor on. A key that names no legal subject is left out: no event can have
 /// it.
 pub async fn read(
-    Partition { client, keys }: &Partition,
+    partition: &Partition,
     plans: &Plans,
     after: SubjectCursor,
     limit: usize,
 ) -> RedisResult<SubjectSlice> {
-    let SubjectCursor { mut scan, found } = after;
+    let SubjectCursor { scan: mut position, found } = after;
     let mut found: BTreeSet<Subject> = found.into_iter().collect();
-    let prefix = keys.subject_prefix();
-    let primaries = client.primaries().await?;
     for _ in 0..SCANS_MAX {
-        let ScanPosition::At { primary, cursor } = scan else { break };
-        if found.len() >= limit {
+        if position == ScanPosition::Ended || found.len() >= limit {
             break;
         }
-        let Some(server) = primaries.get(primary) else {
-            scan = ScanPosition::Ended;
-            break;
-        };
         let count = (limit - found.len()).clamp(SCAN_COUNT_MIN, SCAN_COUNT_MAX);
-        let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(keys.subject_pattern()).arg("COUNT").arg(count);
-        let (next, slice): (u64, Vec<Vec<u8>>) = server.query(&command).await?;
-        found.extend(slice.iter().filter_map(|key| Subject::parse(key.get(prefix.len()..)?).ok()));
-        scan = match next {
-            0 if primary + 1 == primaries.len() => ScanPosition::Ended,
-            0 => ScanPosition::At { primary: primary + 1, cursor: 0 },
-            cursor => ScanPosition::At { primary, cursor },
-        };
+        let (slice, next) = scan(partition, position, count).await?;
+        found.extend(slice);
+        position = next;
     }
     let mut listed: Vec<Subject> = found.into_iter().collect();
     let found = listed.split_off(limit.min(listed.len()));
-    let ended = scan == ScanPosition::Ended && found.is_empty();
-    let next = (!ended).then_some(SubjectCursor { scan, found });
+    let ended = position == ScanPosition::Ended && found.is_empty();
+    let next = (!ended).then_some(SubjectCursor { scan: position, found });
+    let Partition { client, keys } = partition;
     Ok(SubjectSlice { subjects: read_subjects(client, keys, plans, &listed).await?, next })
+}
+
+/// The subjects among about `count` keys from a position on, and the position after them.
+pub(super) async fn scan(
+    Partition { client, keys }: &Partition,
+    position: ScanPosition,
+    count: usize,
+) -> RedisResult<(Vec<Subject>, ScanPosition)> {
+    let primaries = client.primaries().await?;
+    let ScanPosition::At { primary, cursor } = position else { return Ok((Vec::new(), ScanPosition::Ended)) };
+    let Some(server) = primaries.get(primary) else { return Ok((Vec::new(), ScanPosition::Ended)) };
+    let mut command = redis::cmd("SCAN");
+    command.arg(cursor).arg("MATCH").arg(keys.subject_pattern()).arg("COUNT").arg(count);
+    let (next, slice): (u64, Vec<Vec<u8>>) = server.query(&command).await?;
+    let prefix = keys.subject_prefix().len();
+    let found = slice.iter().filter_map(|key| Subject::parse(key.get(prefix..)?).ok()).collect();
+    let next = match next {
+        0 if primary + 1 == primaries.len() => ScanPosition::Ended,
+        0 => ScanPosition::At { primary: primary + 1, cursor: 0 },
+        cursor => ScanPosition::At { primary, cursor },
+    };
+    Ok((found, next))
 }
 
 /// These subjects, without those that are gone meanwhile.

@@ -58,6 +58,7 @@ mod console;
 mod console_actions;
 mod console_away;
 mod console_bulk;
+mod console_lists;
 mod console_pages;
 mod documentation;
 mod documentation_commands;

@@ -36,9 +36,9 @@ const SLICES_MAX: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveriesCursor {
     /// The index of the partition.
-    partition: usize,
+    pub(super) partition: usize,
     /// The position in it; `None` for its start.
-    slice: Option<DeliveryCursor>,
+    pub(super) slice: Option<DeliveryCursor>,
 }
 
 /// Reads at most `limit` deliveries that pass the filter, partition by partition, the newest of each first. It may

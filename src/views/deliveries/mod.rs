@@ -15,7 +15,7 @@ use serde::Serialize;
 pub use contact::DeliveryContactStatus;
 pub(crate) use contact::DeliveryContactView;
 pub(super) use contact::contact_view;
-pub(crate) use dead_causes::{DeadCauseView, DeadCausesView, dead_causes};
+pub(crate) use dead_causes::{DeadCauseView, DeadCausesView, dead_causes, partitions_with};
 pub use destinations::list_destinations;
 pub(crate) use destinations::{
     CircuitState, DestinationCursor, DestinationView, DestinationsView, destination_slice, last_error_at,
@@ -242,6 +242,14 @@ pub struct DeliveryFilter {
 }
 
 impl DeliveryFilter {
+    /// Whether every delivery of the list that is read for it passes, apart from those that change meanwhile.
+    fn takes_all_of_its_list(&self) -> bool {
+        let Self { state, subject: _, since: _, channel, destination, error, cause, until, alert, before: _ } = self;
+        matches!(state, None | Some(DeliveryState::Pending | DeliveryState::Dead))
+            && (channel.is_none() && destination.is_none() && error.is_none())
+            && (cause.is_none() && until.is_none() && alert.is_none())
+    }
+
     /// Whether this delivery passes.
     pub fn takes(&self, view: &DeliveryView) -> bool {
         self.state.is_none_or(|state| state == view.state)

@@ -66,9 +66,10 @@ pub async fn list(
     // A delivery dies after it was created, so this would also bound the list of dead ones; but it may die much later.
     let before = filter.before.filter(|_| filter.state != Some(DeliveryState::Dead));
     let between = (filter.since, before);
+    let count = if filter.takes_all_of_its_list() { DELIVERIES_READ_MAX.min(limit) } else { DELIVERIES_READ_MAX };
     let IdSlice { ids, scores, mut next } = match &filter.subject {
-        Some(subject) => read_ids_of_subject(partition, subject, &index, between, from, DELIVERIES_READ_MAX).await?,
-        None => read_ids(client, &index, between, from, DELIVERIES_READ_MAX).await?,
+        Some(subject) => read_ids_of_subject(partition, subject, &index, between, from, count).await?,
+        None => read_ids(client, &index, between, from, count).await?,
     };
     if ids.is_empty() {
         return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
@@ -353,6 +354,6 @@ impl StoredDelivery {
 }
 
 /// The destination whose queue the delivery is in.
-fn destination_of(name: Option<&String>) -> Destination {
+pub(super) fn destination_of(name: Option<&String>) -> Destination {
     name.map_or_else(Destination::none, |name| Destination::from_stored(name))
 }

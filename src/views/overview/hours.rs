@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::redis_client::Partition;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, UnixMs};
+use crate::types::{Alert, Keys, UnixMs};
 use crate::views::Observer;
+use crate::views::deliveries::partitions_with;
 
 /// Number of hours.
 pub const HOURS: usize = 48;
@@ -40,18 +41,12 @@ impl Observer {
             }
         }
         // Most partitions have no dead deliveries, and there may be 256.
-        let mut exist = redis::pipe();
-        for Partition { keys, .. } in self.partitions.iter() {
-            exist.cmd("EXISTS").arg(keys.dead());
-        }
-        let exist: Vec<bool> = self.partitions.first().client.pipe(&exist).await?;
-        let with_dead: Vec<&Partition> =
-            self.partitions.iter().zip(exist).filter_map(|(partition, exists)| exists.then_some(partition)).collect();
+        let with_dead = partitions_with(&self.partitions, Keys::dead).await?;
         if with_dead.is_empty() {
             return Ok(hours);
         }
         let mut pipeline = redis::pipe();
-        for Partition { keys, .. } in with_dead {
+        for (_, Partition { keys, .. }) in with_dead {
             for HourOverviewView { starts_at: Rfc3339(start), .. } in &hours {
                 pipeline.cmd("ZCOUNT").arg(keys.dead()).arg(start.0).arg(format!("({}", start.0 + HOUR_MS));
             }
