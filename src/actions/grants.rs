@@ -79,7 +79,7 @@ pub enum GrantError {
         if *.window == Window::Total { ", 0/total lets only grants count" } else { "" }
     )]
     NoLimit { subject: Subject, metric: Metric, window: Window },
-    #[error("expires_at {expires_at} is past, it is {now}")]
+    #[error("expires_at {expires_at} has passed: it is {now}")]
     Past { expires_at: UnixMs, now: UnixMs },
     #[error("expires_at {expires_at} is after the end of the {window} {end}: leave it out")]
     AfterPeriod { expires_at: UnixMs, window: Window, end: UnixMs },

@@ -133,7 +133,7 @@ impl Acceptor {
         if !self.everything.has_free_permit() {
             let connections = self.connections_max;
             tracing::warn!(
-                name: ONCE_A_MINUTE, connections, "http has reached its connection limit: idle connections give way"
+                name: ONCE_A_MINUTE, connections, "http has reached its connection limit: it closes idle connections"
             );
         }
         if let Some(permit) = self.everything.admit().await {

@@ -233,7 +233,7 @@ pub(super) async fn history(
 
 /// No period holds the day that was asked for, or what the server's clock shows.
 fn no_period(now: UnixMs) -> Problem {
-    Problem::bad_request(format!("day: no period holds that day, or the {now} that Redis' clock shows"))
+    Problem::bad_request(format!("day: that day, or the time of Redis' clock, {now}, is in no period"))
 }
 
 /// A page of alerts.

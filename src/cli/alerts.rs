@@ -38,7 +38,7 @@ pub struct AlertsArgs {
     /// Only those raised since then: a duration, such as 6h, or a time, such as 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
-    /// Only this subject's
+    /// Only alerts of this subject
     #[arg(long)]
     pub subject: Option<Subject>,
     /// Only the newest N [default: all]

@@ -20,13 +20,13 @@ Examples:
   quotabell alerts export --since 30d --subject alice | jq -r '.deliveries[].state'"
 )]
 pub struct AlertsExportArgs {
-    /// Raised since then: a duration, such as 30d, or a time, such as 2026-10-01T00:00:00Z
+    /// Only alerts raised since then: a duration, such as 30d, or a time, such as 2026-10-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Since,
-    /// Raised before then: a duration or a time [default: now]
+    /// Only alerts raised before then: a duration or a time [default: now]
     #[arg(long, value_name = "TIME")]
     pub until: Option<Since>,
-    /// Only this subject's
+    /// Only alerts of this subject
     #[arg(long)]
     pub subject: Option<Subject>,
 }

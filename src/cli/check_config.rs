@@ -37,7 +37,7 @@ pub struct CheckConfigArgs {
     /// Skip connections: check only files and variables
     #[arg(long)]
     pub offline: bool,
-    /// Check with the rights of this user (name or number), which the daemon runs as. Only for root
+    /// Check with the rights of the daemon's user, a name or a number. Only for root
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     #[command(flatten)]

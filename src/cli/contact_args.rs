@@ -66,24 +66,25 @@ pub struct ContactFilterArgs {
     /// Only alerts of this window, such as day, or `all`
     #[arg(long = "window", value_name = "WINDOW")]
     windows: Vec<String>,
-    /// When notifications wait, in the subject's zone, such as 22:00-07:00, or `none`. Alerts at 100 % are sent anyway
+    /// Part of the day in which notifications wait, in the subject's zone, such as 22:00-07:00, or `none`. Alerts at
+    /// 100 % are sent anyway
     #[arg(long, value_name = "HH:MM-HH:MM")]
     quiet: Option<String>,
-    /// Alerts at 100 % wait too, or with `false` no longer
+    /// Alerts at 100 % wait too; `false` ends that
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     quiet_all: Option<String>,
-    /// For how long notifications are gathered into one message, such as 1h, or `none`. Alerts at 100 % of a day or
+    /// Time in which notifications are gathered into one message, such as 1h, or `none`. Alerts at 100 % of a day or
     /// longer are sent at once
     #[arg(long, value_name = "DURATION")]
     digest: Option<String>,
-    /// Alerts at 100 % are gathered too, or with `false` no longer
+    /// Alerts at 100 % are gathered too; `false` ends that
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     digest_all: Option<String>,
-    /// Also alerts of all levels below the subject, or with `false` no longer
+    /// Also alerts of all levels below the subject; `false` ends that
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     subtree: Option<String>,
-    /// It hears when all its alerts of a quota have ended, or with `false` it does not. By default only pagerduty
-    /// contacts do, whose incidents are resolved
+    /// Tell it when all its alerts of a quota have ended; `false` ends that. By default only pagerduty contacts are
+    /// told, to resolve their incidents
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     resolved: Option<String>,
 }

@@ -28,7 +28,7 @@ pub struct ExplainArgs {
     /// An alert, a delivery (the id, or at least 8 digits of it) or a subject
     #[arg(value_name = "ALERT|DELIVERY|SUBJECT")]
     pub id: Option<String>,
-    /// A subject, whatever its name looks like
+    /// A subject, even if its name looks like an id
     #[arg(long)]
     pub subject: Option<Subject>,
     #[command(flatten)]

@@ -45,9 +45,9 @@ Examples:
   quotabell grant add acme 500 --window day --note \"load test\""
 )]
 pub struct GrantAddArgs {
-    /// Who gets the units
+    /// The subject that gets the units
     pub subject: Subject,
-    /// How many
+    /// Number of units
     pub units: Units,
     /// The metric
     #[arg(long, default_value_t)]
@@ -55,7 +55,7 @@ pub struct GrantAddArgs {
     /// The window whose limit is raised
     #[arg(long, default_value_t = Window::Total)]
     pub window: Window,
-    /// When what is left is lost, such as 2026-12-31T00:00:00Z [default: never, or at the end of the period]
+    /// When unspent units are lost, such as 2026-12-31T00:00:00Z [default: never, or at the end of the period]
     #[arg(long, value_name = "TIME")]
     pub expires: Option<UnixMs>,
     /// Your id of the grant, such as that of the invoice [default: a new one]
@@ -90,7 +90,7 @@ pub struct GrantListArgs {
 Examples:
   quotabell grant revoke acme invoice-17")]
 pub struct GrantRevokeArgs {
-    /// Whose grant
+    /// The subject of the grant
     pub subject: Subject,
     /// The id of the grant
     pub grant: GrantId,

@@ -72,7 +72,7 @@ mod whole_number;
 Exit codes: 0 done, 1 failed, 2 usage, 3 something needs attention (status), 78 configuration or template"
 )]
 pub struct Cli {
-    /// The configuration file (TOML), laid over the defaults. Every command takes it. Without it, the file that
+    /// The configuration file (TOML), which overrides the defaults. Every command takes it. Without it, the file that
     /// QUOTABELL_CONFIG names is read, else /etc/quotabell/quotabell.toml if that exists
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,

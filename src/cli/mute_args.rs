@@ -12,10 +12,10 @@ use crate::types::{Mute, MuteEnd, duration};
 /// The duration and the reason of a mute.
 #[derive(Debug, Args)]
 pub struct MuteArgs {
-    /// For how long, such as 2h or 3d [default: until it is unmuted]
+    /// Duration of the mute, such as 2h or 3d [default: until it is unmuted]
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, conflicts_with = "until")]
     pub duration: Option<Duration>,
-    /// Until when, such as 2026-11-21T08:37:00Z
+    /// End of the mute, such as 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub until: Option<MuteEnd>,
     /// The reason, shown beside the mute

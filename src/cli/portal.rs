@@ -21,7 +21,7 @@ Examples:
   quotabell portal alice --for 24h --contacts --locale vi
   quotabell portal alice --revoke")]
 pub struct PortalArgs {
-    /// Whose portal
+    /// The subject of the portal
     pub subject: Subject,
     /// How long the link is valid, at most 24h [default: 1h]
     #[arg(long = "for", value_name = "TIME", conflicts_with = "revoke")]

@@ -113,7 +113,10 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
     let body = bodies.first().map(|part| part.name);
     let named = args.part.clone();
     if args.kind.is_some() && !named.as_deref().unwrap_or_default().contains("usage-notice") {
-        return Err(hint::usage("--kind is of the texts named usage-notice", "leave --kind out, or name one of them"));
+        return Err(hint::usage(
+            "--kind applies only to the texts named usage-notice",
+            "leave --kind out, or name one of them",
+        ));
     }
     match (named, &args.format, body) {
         (Some(part), Some(format), Some(body)) if bodies.iter().all(|known| known.name != part) => {

@@ -34,7 +34,7 @@ Examples:
   quotabell send-test --subject alice --contact a@b.test"
 )]
 pub struct SendTestArgs {
-    /// To a contact of this subject; to its only one, unless --contact names it
+    /// Send to the only contact of this subject, or to the one that --contact names
     #[arg(long)]
     pub subject: Option<Subject>,
     /// The subject's contact: its id, the beginning of its id, or its address

@@ -28,10 +28,10 @@ pub struct TopArgs {
     /// The metric
     #[arg(long, default_value_t)]
     pub metric: Metric,
-    /// Of the current hour, day, week, month, quarter or year, or of the total [default: day]
+    /// The current hour, day, week, month, quarter or year, or the total [default: day]
     #[arg(long, value_name = "WINDOW")]
     pub window: Option<Window>,
-    /// Of another period, such as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11, 2026-11-15M, 2026-Q4, 2026 or all
+    /// Another period, such as 2026-11-21T14Z, 2026-11-21, 2026-W47, 2026-11, 2026-11-15M, 2026-Q4, 2026 or all
     #[arg(long)]
     pub period: Option<Period>,
     /// The order: used, or percent

@@ -33,7 +33,7 @@ pub struct UsageArgs {
     /// A day, YYYY-MM-DD [default: today]
     #[arg(long)]
     pub day: Option<Day>,
-    /// Instead: what the level below used in the current period
+    /// Show instead what the level below used in the current period
     #[arg(long, conflicts_with = "day")]
     pub children: bool,
     /// With --children: the metric [default: requests]
@@ -55,7 +55,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let partition = redis.partitions.partition_of(&subject);
-    let no_period = || format!("no period holds that day or {now}, which the server's clock shows");
+    let no_period = || format!("that day, or the time of the server's clock, {now}, is in no period");
     if children {
         let (metric, window) = (metric.unwrap_or_default(), window.unwrap_or(Window::Day));
         let request = ChildrenRequest { subject, settings, metric, window, now };

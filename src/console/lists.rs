@@ -32,7 +32,7 @@ use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice,
 use crate::views::near::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
-use crate::views::subject_index::IndexPage;
+use crate::views::subject_index::IndexPart;
 use crate::views::top::{self, RankingOrder, TopRequest};
 use crate::views::{Cursor, Observer};
 
@@ -229,7 +229,7 @@ pub(super) async fn mutes(
 ) -> Result<Response, ConsoleError> {
     let after: Option<Subject> = position(&asked.after)?;
     let read = console.subjects.mutes(&console.observer, after.as_ref(), MUTED_MAX);
-    let IndexPage { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
+    let IndexPart { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
     let next = asked.href("mutes", next.map(|next| Cursor(next).to_string()).as_deref());
     let content = context! { title => "Mutes", mutes => shown(&rows), next, subjects, is_complete };
     Ok(rendered_html("mutes.html", &visitor, content))

@@ -29,7 +29,7 @@ use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
-use crate::views::subject_index::IndexPage;
+use crate::views::subject_index::IndexPart;
 use crate::views::{Cursor, DeliveryFilter, SubjectSettings, SubjectView, UsageView, subject};
 
 #[derive(Debug, Default, Deserialize)]
@@ -64,7 +64,7 @@ pub(super) async fn search(
         return Ok((StatusCode::SEE_OTHER, [(LOCATION, link)]).into_response());
     }
     let read = console.subjects.subjects(&console.observer, q, from.as_ref(), ROWS_MAX);
-    let IndexPage { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
+    let IndexPart { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
     let next = next.map(|next| Cursor(next).to_string());
     let next = next.map(|next| href_to("subjects", &[("q", Some(q)), ("after", Some(&next))]));
     let exact = exact.as_ref().map(Subject::as_str);

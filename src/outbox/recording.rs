@@ -88,7 +88,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             error.error_kind().count(error.label());
             if error.error_kind() == ErrorKind::MovedAway {
                 // The daemon stops and logs the reason. The delivery was copied with its lease.
-                tracing::debug!(delivery = %leased.id, %error, "not recorded: everything was moved away");
+                tracing::debug!(delivery = %leased.id, %error, "outcome was not recorded: everything was moved to another deployment");
                 return None;
             }
             // The operator can fix a password or a right.

@@ -28,7 +28,7 @@ pub struct PortalAccess(PortalClaims);
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PortalRefusal {
-    #[error("the token is not whole, or this deployment did not sign it")]
+    #[error("the token is incomplete, or this deployment did not sign it")]
     Unsigned,
     #[error("the token ended at {0}")]
     Expired(UnixMs),

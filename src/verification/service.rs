@@ -171,7 +171,7 @@ impl VerificationService {
 
     async fn delete_used(&self, key: &str) {
         if let Err(error) = self.partitions.first().client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
-            tracing::debug!(%error, "a code or confirm link that was used stays until it expires");
+            tracing::debug!(%error, "could not remove a used code or confirm link: it ends when it expires");
         }
     }
 }

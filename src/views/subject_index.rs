@@ -48,7 +48,7 @@ struct Names {
 
 /// A part of what is listed.
 #[derive(Debug)]
-pub struct IndexPage<T> {
+pub struct IndexPart<T> {
     pub rows: Vec<T>,
     /// The subject after which the next part begins; `None` at the end.
     pub next: Option<Subject>,
@@ -75,8 +75,8 @@ impl SubjectIndex {
         beginning: &str,
         after: Option<&Subject>,
         limit: usize,
-    ) -> RedisResult<IndexPage<SubjectView>> {
-        self.page(observer, after, limit, |names| &names.all, beginning).await
+    ) -> RedisResult<IndexPart<SubjectView>> {
+        self.part(observer, after, limit, |names| &names.all, beginning).await
     }
 
     /// Reads the mutes of at most `limit` subjects after one of them: the earliest end first, and those without an end
@@ -90,20 +90,20 @@ impl SubjectIndex {
         observer: &Observer,
         after: Option<&Subject>,
         limit: usize,
-    ) -> RedisResult<IndexPage<MuteView>> {
-        let IndexPage { rows, next, subjects, is_complete } =
-            self.page(observer, after, limit, |names| &names.muted, "").await?;
-        Ok(IndexPage { rows: in_order_of_end(rows.iter().flat_map(mutes_of).collect()), next, subjects, is_complete })
+    ) -> RedisResult<IndexPart<MuteView>> {
+        let IndexPart { rows, next, subjects, is_complete } =
+            self.part(observer, after, limit, |names| &names.muted, "").await?;
+        Ok(IndexPart { rows: in_order_of_end(rows.iter().flat_map(mutes_of).collect()), next, subjects, is_complete })
     }
 
-    async fn page(
+    async fn part(
         &self,
         observer: &Observer,
         after: Option<&Subject>,
         limit: usize,
         of: fn(&Names) -> &BTreeSet<Subject>,
         beginning: &str,
-    ) -> RedisResult<IndexPage<SubjectView>> {
+    ) -> RedisResult<IndexPart<SubjectView>> {
         let is_complete = match tokio::time::timeout(WAIT_MAX, self.catch_up(observer)).await {
             Ok(read) => read.map(|()| true)?,
             Err(_) => false,
@@ -117,7 +117,7 @@ impl SubjectIndex {
         };
         let next = (listed.len() > limit).then(|| listed.pop()).and_then(|_| listed.last().cloned());
         let rows = observer.subjects(&listed).await?;
-        Ok(IndexPage { rows, next, subjects, is_complete })
+        Ok(IndexPart { rows, next, subjects, is_complete })
     }
 
     /// Reads what is missing. If it is dropped before the end, what was read stays.

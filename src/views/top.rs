@@ -93,7 +93,7 @@ pub struct TopRequest {
 pub enum TopPeriodError {
     #[error("{period} is a period of the window {}, not of {window}", period.window())]
     OtherWindow { period: Period, window: Window },
-    #[error("no period holds {0}, which Redis' clock shows")]
+    #[error("the time of the server's clock, {0}, is in no period")]
     NoPeriod(UnixMs),
 }
 

@@ -176,7 +176,11 @@ async fn bad_grants_are_refused() {
         (json!({"units": 1, "metric": "tokens"}), 409, "acme has no limit of tokens for the window total"),
         (json!({"units": 1, "window": "month"}), 409, "acme has no limit of requests for the window month"),
         (json!({"units": 1, "window": "fortnight"}), 400, "window"),
-        (json!({"units": 1, "expires_at": "2020-01-01T00:00:00Z"}), 400, "expires_at 2020-01-01T00:00:00.000Z is past"),
+        (
+            json!({"units": 1, "expires_at": "2020-01-01T00:00:00Z"}),
+            400,
+            "expires_at 2020-01-01T00:00:00.000Z has passed",
+        ),
         (json!({"units": 1, "expires_at": "soon"}), 400, "RFC 3339"),
         (json!({"units": 1, "window": "day", "expires_at": "2100-01-01T00:00:00Z"}), 400, "after the end of the day"),
         (json!({"units": 1, "id": "two words"}), 400, "visible ASCII"),

@@ -113,7 +113,7 @@ impl FromRequest<Arc<ApiState>> for EventsRequest {
         let RequestHead { form, encoding, ignores_unknown, idempotency_key } = match head {
             Ok(head) => head,
             Err(problem) => {
-                tracing::warn!(name: ONCE_A_MINUTE, problem = problem.detail(), "a request with events was refused by its head");
+                tracing::warn!(name: ONCE_A_MINUTE, problem = problem.detail(), "a request with events was refused by its header fields");
                 discard(&headers, body).await;
                 return Err(problem);
             }

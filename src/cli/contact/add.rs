@@ -35,7 +35,7 @@ Examples:
   quotabell contact add alice --webhook https://example.com/hook --header 'Authorization: Bearer TOKEN'"
 )]
 pub struct ContactAddArgs {
-    /// Whose contact
+    /// The subject of the contact
     pub subject: Subject,
     #[command(flatten)]
     pub contact: AddressArgs,

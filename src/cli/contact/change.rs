@@ -36,7 +36,7 @@ Examples:
 /// One contact of a subject.
 #[derive(Debug, Args)]
 pub struct SelectedContactArgs {
-    /// Whose contact
+    /// The subject of the contact
     pub subject: Subject,
     /// The contact: its id, the beginning of its id, or its address
     pub contact: String,

@@ -20,7 +20,7 @@ Examples:
   quotabell deliveries resume"
 )]
 pub struct DeliveriesPauseArgs {
-    /// Why; shown wherever the pause is
+    /// The reason, shown beside the pause
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ pub struct FilterArgs {
     /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
     #[arg(long)]
     pub state: Option<DeliveryState>,
-    /// Only this subject's
+    /// Only those of this subject
     #[arg(long)]
     pub subject: Option<Subject>,
     /// Only those of this channel. The help names every channel.

@@ -77,7 +77,7 @@ pub enum ExplainError {
     NothingNamed(String),
     #[error("several {what} begin with {text}: {}", .ids.join(", "))]
     Ambiguous { what: &'static str, text: String, ids: Vec<String> },
-    #[error("no period holds {0}, which the server's clock shows")]
+    #[error("the time of the server's clock, {0}, is in no period")]
     NoPeriod(UnixMs),
 }
 
