@@ -15,6 +15,7 @@ mod csv;
 mod erase;
 mod error;
 mod form;
+mod last_pages;
 mod lists;
 mod login;
 mod mutes;
@@ -32,5 +33,6 @@ mod subject;
 mod system;
 
 pub(crate) use counting_rate::CountingRate;
+pub(crate) use last_pages::LastConsolePages;
 pub(crate) use router::routes;
 pub(crate) use state::{ConsoleState, LIMITS, OVERVIEW_TTL, OverviewCache, StartedWith, listen};
