@@ -26,8 +26,10 @@ const LIMIT: &str = r#"{"requests":5}"#;
 /// Each alert goes to these, half of which refuse it.
 const CONTACTS: usize = 10;
 const VIEWERS: usize = 10;
-/// Interval between two pages of a viewer.
+/// Interval between two pages of a viewer who looks for something.
 const VIEW_EVERY: Duration = Duration::from_millis(500);
+/// Interval between two pages that refresh themselves.
+const REFRESH_EVERY: Duration = Duration::from_secs(3);
 /// Subjects without a limit that they reach, for the drains.
 const BUSY: usize = 10_000;
 const ROUNDS: usize = 3;
@@ -68,7 +70,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     let steady = size.pick(Duration::from_secs(150), Duration::from_secs(8));
     let (stop, console) = (&AtomicBool::new(false), filled.console);
     let took = std::thread::scope(|scope| {
-        let viewers: Vec<_> = (0..VIEWERS).map(|viewer| scope.spawn(move || view(console, viewer, stop))).collect();
+        let viewers: Vec<_> =
+            (0..VIEWERS).map(|viewer| scope.spawn(move || view(console, viewer, VIEW_EVERY, stop))).collect();
         std::thread::sleep(steady);
         stop.store(true, Ordering::Relaxed);
         merged(viewers)
@@ -86,7 +89,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
 
 /// Counting without viewers and beside them, in turns.
 fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
-    let entries = size.pick(2_000_000, 20_000);
+    let entries = size.pick(4_000_000, 20_000);
     let (mut alone, mut beside) = (Series::default(), Series::default());
     for round in 0..2 * ROUNDS {
         append(&mut filled.connection, (0..entries).map(|n| (format!("busy-{:05}", n % BUSY), 1)))?;
@@ -94,15 +97,15 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
         let (is_beside, stop, console) = (round % 2 == 1, &AtomicBool::new(false), filled.console);
         let daemon = filled.daemon()?;
         let began = Instant::now();
-        std::thread::scope(|scope| {
+        let took = std::thread::scope(|scope| {
             let viewers: Vec<_> = (0..if is_beside { VIEWERS } else { 0 })
-                .map(|viewer| scope.spawn(move || view(console, viewer, stop)))
+                .map(|viewer| scope.spawn(move || view(console, viewer, REFRESH_EVERY, stop)))
                 .collect();
-            let waited = wait_until_counted(&mut filled.connection);
+            let counted = wait_until_counted(&mut filled.connection).map(|()| began.elapsed());
             stop.store(true, Ordering::Relaxed);
-            merged(viewers).and(waited)
+            merged(viewers).and(counted)
         })?;
-        let rate = entries as f64 / began.elapsed().as_secs_f64();
+        let rate = entries as f64 / took.as_secs_f64();
         if is_beside {
             beside.push(rate)
         } else {
@@ -111,7 +114,7 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
         drop(daemon);
     }
     println!(
-        "\nCounting of {} events with viewers beside without: {}",
+        "\nCounting of {} events with {VIEWERS} viewers (a page every {REFRESH_EVERY:?}) beside without: {}",
         thousands(entries as f64),
         beside.compared_with(&alone)
     );
@@ -134,7 +137,7 @@ fn merged(viewers: Vec<std::thread::ScopedJoinHandle<'_, anyhow::Result<Vec<Took
 }
 
 /// Opens one page after the other, until it is stopped.
-fn view(console: SocketAddr, viewer: usize, stop: &AtomicBool) -> anyhow::Result<Vec<(&'static str, f64)>> {
+fn view(console: SocketAddr, viewer: usize, every: Duration, stop: &AtomicBool) -> anyhow::Result<Vec<TookOnce>> {
     const PAGES: [&str; 14] = [
         "/",
         "/near",
@@ -167,7 +170,7 @@ fn view(console: SocketAddr, viewer: usize, stop: &AtomicBool) -> anyhow::Result
     let mut took = Vec::new();
     let began = Instant::now();
     for number in 0_u32.. {
-        let due = began + VIEW_EVERY.mul_f64(viewer as f64 / VIEWERS as f64) + VIEW_EVERY * number;
+        let due = began + every.mul_f64(viewer as f64 / VIEWERS as f64) + every * number;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         if stop.load(Ordering::Relaxed) {
             break;

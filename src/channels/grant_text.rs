@@ -9,12 +9,13 @@ use super::templating::local;
 use crate::types::alert::used_percent;
 use crate::types::text::printable;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, DeploymentId, GrantId, GrantNotice, Percent, Units, UnixMs, Window};
+use crate::types::{Alert, DaySpan, DeploymentId, GrantId, GrantNotice, Percent, Units, UnixMs, Window};
+use crate::zones::Zone;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// The grants of samples expire at this time, 2026-11-29 00:00 in Berlin.
-const SAMPLE_EXPIRES_AT: UnixMs = UnixMs(1_795_906_800_000);
+/// The grants of samples expire at the end of the day this long after they are told.
+const SAMPLE_EXPIRES_AFTER_MS: i64 = 7 * DAY_MS;
 /// The units of a sample grant, large enough to show a separator.
 const SAMPLE_UNITS: u64 = 1000;
 
@@ -49,6 +50,8 @@ const fn rounded(ms: i64, unit_ms: i64) -> i64 {
 pub(super) fn sample_for(alert: &Alert) -> GrantNotice {
     let Alert { subject, metric, limit, used, plan, timezone, .. } = alert.clone();
     let grant: GrantId = "welcome-2026".parse().expect("a legal id");
+    let last = alert.raised_at_ms.plus(SAMPLE_EXPIRES_AFTER_MS);
+    let last_day = DaySpan::containing(timezone.parse().unwrap_or(Zone::UTC), last);
     GrantNotice {
         id: GrantNotice::id_of(&DeploymentId::from_stored("sample"), &subject, &grant),
         subject,
@@ -58,7 +61,7 @@ pub(super) fn sample_for(alert: &Alert) -> GrantNotice {
         note: Some("welcome pack".to_owned()),
         units: Units::new(SAMPLE_UNITS).expect("legal units"),
         remaining: 400,
-        expires_at: Rfc3339(SAMPLE_EXPIRES_AT),
+        expires_at: Rfc3339(last_day.map_or(last, |day| day.end)),
         limit,
         used,
         plan,
@@ -89,4 +92,21 @@ pub(super) fn samples() -> impl Iterator<Item = (GrantNotice, Labels, AlertPurpo
             kinds.map(move |(purpose, labels)| (notice.clone(), labels, purpose, now))
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test message that is sent today would tell of units that expired long ago, or of an end to come.
+    #[test]
+    fn samples_are_of_their_time() {
+        for days in [0, 200, 4_000] {
+            let now = SAMPLE_AT.plus(days * DAY_MS);
+            let alert = Sample::example().alert(Percent::new(80).expect("a legal percentage"), now);
+            let left_days = (sample_for(&alert).expires_at.0.0 - now.0) / DAY_MS;
+            assert!((7..9).contains(&left_days), "{left_days}");
+            assert!(crate::channels::resolved_text::sample_for(&alert).resolved_at.0 <= now);
+        }
+    }
 }

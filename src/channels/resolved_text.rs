@@ -12,8 +12,6 @@ use crate::types::text::printable;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{Alert, AlertEnd, EndReason, Percent, ResolvedNotice, ResolvedScope, Threshold, Window};
 
-const HOUR_MS: i64 = 3_600_000;
-
 /// The variables of a template. They are documented in `templates/resolved.txt`.
 pub(super) fn variables(notice: &ResolvedNotice, labels: &Labels, purpose: AlertPurpose) -> Value {
     let limit = notice.limit.unwrap_or_default();
@@ -38,7 +36,7 @@ pub(super) fn sample_for(alert: &Alert) -> ResolvedNotice {
     let lower: Threshold = Percent::new(80).expect("a legal percentage").into();
     let lower = Alert { threshold: lower, threshold_units: 0, ..alert.clone() };
     let alerts = if lower.threshold == alert.threshold { vec![alert] } else { vec![&lower, alert] };
-    let at = Rfc3339(alert.raised_at_ms.plus(HOUR_MS));
+    let at = Rfc3339(alert.raised_at_ms);
     let quota = QuotaNow {
         used: alert.used,
         limit: Some(alert.limit * 2),

@@ -9,7 +9,9 @@ use super::templating::local;
 use crate::types::alert::used_percent;
 use crate::types::text::printable;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, DeploymentId, Percent, PeriodSpan, UnixMs, UsageNotice, UsageNoticeKind, Window};
+use crate::types::{
+    Alert, DeploymentId, NoticeTopic, Percent, PeriodSpan, UnixMs, UsageNotice, UsageNoticeKind, Window,
+};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Times of forecasts are rounded to this, ms.
@@ -42,25 +44,25 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
 
 /// A sample: a forecast for the subject and limit of this alert.
 pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
-    let Alert { subject, metric, limit, used, plan, timezone, window, period, raised_at_ms: now, .. } = alert.clone();
-    let (kind, limit) = (UsageNoticeKind::Forecast, Some(limit));
-    let id = UsageNotice::id_of(&DeploymentId::from_stored("sample"), kind, (&subject, &metric, period), limit);
+    let Alert { subject, metric, limit, used, plan, timezone, window, period, raised_at_ms: now, .. } = alert;
+    let (period, now) = (*period, *now);
+    let (kind, limit) = (UsageNoticeKind::Forecast, Some(*limit));
+    let id = UsageNotice::id_of(&DeploymentId::from_stored("sample"), kind, (subject, metric, period), limit);
     let rounded = |at: i64| (at + ROUNDED_TO_MS / 2).div_euclid(ROUNDED_TO_MS) * ROUNDED_TO_MS;
     let at = |hours: i64| Some(Rfc3339(UnixMs(rounded(now.0 + hours * HOUR_MS))));
     let end = alert.resets_at.map_or(now.plus(24 * HOUR_MS), |end| end.0);
+    let topic = NoticeTopic { subject, metric, span: PeriodSpan { period, start: now, end }, plan, timezone };
     UsageNotice {
-        window,
-        used,
+        window: *window,
+        used: *used,
         limit,
-        plan,
-        timezone,
         probability_percent: Some(93),
         expected_at: at(4),
         earliest_at: at(3),
         latest_at: at(5),
         usual_by_now: 2_860,
         times_usual_tenths: 14,
-        ..UsageNotice::new(id, kind, (&subject, &metric), PeriodSpan { period, start: now, end }, now)
+        ..UsageNotice::new(id, kind, topic, now)
     }
 }
 

@@ -16,7 +16,8 @@ use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    ContactId, DaySpan, DeploymentId, Metric, PeriodSpan, ResolvedNotice, Subject, UnixMs, UsageNotice, UsageNoticeKind,
+    ContactId, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs, UsageNotice,
+    UsageNoticeKind,
 };
 
 /// Below this number of units a usual day says too little for a notice of a forecast.
@@ -61,14 +62,13 @@ impl ActiveSubject<'_> {
         let mut due = Vec::new();
         let notice = |kind, span: PeriodSpan, used: u64, limit: Option<u64>| {
             let id = UsageNotice::id_of(instance, kind, (subject, metric, span.period), limit);
+            let topic = NoticeTopic { subject, metric, span, plan: settings.plan(), timezone: settings.zone().name() };
             UsageNotice {
                 used,
                 limit,
                 usual_by_now: usual.by_now() as u64,
                 times_usual_tenths: tenths(self.used_today as f64 / usual.by_now().max(1.0)),
-                plan: settings.plan().to_string(),
-                timezone: settings.zone().name().to_owned(),
-                ..UsageNotice::new(id, kind, (subject, metric), span, now)
+                ..UsageNotice::new(id, kind, topic, now)
             }
         };
         if let Some(times) = settings.spike().filter(|times| usual.is_spike(self.used_today, f64::from(*times))) {

@@ -115,11 +115,13 @@ async fn unheard<'a>(
 ) -> RedisResult<Option<Vec<&'a AlertId>>> {
     let withdrawn: Vec<&str> = ends.withdrawn(*scope, alerts).into_iter().collect();
     let ids: Vec<DeliveryId> = withdrawn.iter().map(|end| DeliveryId::of_notification(end, contact)).collect();
-    let states = delivery_states(partition, &ids).await?;
-    if states.contains(&Some(DeliveryState::Pending)) {
+    let found = stored_deliveries(partition, &ids).await?;
+    // One without a lease is judged again before it would be sent, and then it ends.
+    if found.iter().flatten().any(|of| of.state == DeliveryState::Pending && of.is_leased) {
         return Ok(None);
     }
-    let heard = withdrawn.into_iter().zip(states).filter(|(_, state)| *state == Some(DeliveryState::Delivered));
+    let is_heard = |of: StoredDelivery| of.state == DeliveryState::Delivered;
+    let heard = withdrawn.into_iter().zip(found).filter(|(_, of)| of.is_some_and(is_heard));
     let heard: BTreeSet<&str> = heard.map(|(end, _)| end).collect();
     let told = |alert: &AlertId| ends.ends.get(alert).map_or(&[][..], |noted| noted.withdrawn(*scope));
     let is_unheard = |alert: &&AlertId| told(alert).iter().all(|end| !heard.contains(end.as_str()));
@@ -143,7 +145,8 @@ async fn states(
     now: UnixMs,
 ) -> RedisResult<Vec<Option<DeliveryState>>> {
     let ids: Vec<DeliveryId> = asked.iter().map(|alert| DeliveryId::derive(alert, contact)).collect();
-    let mut states = delivery_states(partition, &ids).await?;
+    let stored = stored_deliveries(partition, &ids).await?;
+    let mut states: Vec<Option<DeliveryState>> = stored.into_iter().map(|of| Some(of?.state)).collect();
     for ((state, id), alert) in states.iter_mut().zip(&ids).zip(asked).filter(|((state, _), _)| state.is_none()) {
         let raised = known.get(alert).map(|alert| alert.raised_at_ms);
         if let Some(raised) = raised.filter(|raised| now.since(*raised) >= ENDED_DELIVERY_TTL)
@@ -155,19 +158,30 @@ async fn states(
     Ok(states)
 }
 
-async fn delivery_states(
+/// A delivery as it is stored.
+#[derive(Debug, Clone, Copy)]
+struct StoredDelivery {
+    state: DeliveryState,
+    /// Whether an attempt may be in progress.
+    is_leased: bool,
+}
+
+async fn stored_deliveries(
     Partition { client, keys }: &Partition,
     ids: &[DeliveryId],
-) -> RedisResult<Vec<Option<DeliveryState>>> {
+) -> RedisResult<Vec<Option<StoredDelivery>>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let mut pipeline = redis::pipe();
     for id in ids {
-        pipeline.cmd("HGET").arg(keys.delivery(id)).arg("state");
+        pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&["state", "lease_token"]);
     }
-    let states: Vec<Option<String>> = client.pipe(&pipeline).await?;
-    Ok(states.into_iter().map(|state| DeliveryState::from_stored(&state?)).collect())
+    let stored: Vec<(Option<String>, Option<String>)> = client.pipe(&pipeline).await?;
+    let delivery = |(state, token): (Option<String>, Option<String>)| {
+        Some(StoredDelivery { state: DeliveryState::from_stored(&state?)?, is_leased: token.is_some() })
+    };
+    Ok(stored.into_iter().map(delivery).collect())
 }
 
 /// Whether an alert of the notice may still be in the outbox: the newest ones may leave it before older ones.

@@ -12,7 +12,7 @@ use crate::ledger::usage_profiles::PassMark;
 use crate::redis_client::Partition;
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind};
+use crate::types::{Day, DaySpan, Metric, NoticeTopic, Subject, UnixMs, UsageNotice, UsageNoticeKind};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// A stream without usage for this time was silent itself. Shorter times are nights.
@@ -92,13 +92,13 @@ impl SilenceSearch<'_> {
         let of = (subject, metric, last.day.into());
         let kind = UsageNoticeKind::Silence;
         let id = UsageNotice::id_of(&instance, kind, of, None);
+        let (span, plan, timezone) = (today.into(), settings.plan().as_ref(), settings.zone().name());
+        let topic = NoticeTopic { subject, metric, span, plan, timezone };
         let notice = UsageNotice {
             limit: settings.limit_of(metric, today.day.into()).map(|limit| limit.get()),
             silent_since: Some(Rfc3339(since)),
             usual_per_day: Some(profile.usual_of_a_week() as u64 / 7),
-            plan: settings.plan().to_string(),
-            timezone: settings.zone().name().to_owned(),
-            ..UsageNotice::new(id, kind, (subject, metric), today.into(), self.now)
+            ..UsageNotice::new(id, kind, topic, self.now)
         };
         if usage_notices::raise(self.partition, self.erasures, &notice).await? != RaiseReply::Raised {
             return Ok(false);

@@ -104,5 +104,5 @@ pub use timestamp::UnixMs;
 pub use trace_parent::TraceParent;
 pub use units::Units;
 pub use url_template::UrlTemplate;
-pub use usage_notice::{UsageNotice, UsageNoticeKind};
+pub use usage_notice::{NoticeTopic, UsageNotice, UsageNoticeKind};
 pub use window::Window;

@@ -86,15 +86,23 @@ pub struct UsageNotice {
     pub usual_per_day: Option<u64>,
 }
 
+/// What a notice is about.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct NoticeTopic<'a> {
+    pub subject: &'a Subject,
+    pub metric: &'a Metric,
+    pub span: PeriodSpan,
+    /// The plan in force.
+    pub plan: &'a str,
+    /// The subject's time zone, an IANA name.
+    pub timezone: &'a str,
+}
+
 impl UsageNotice {
-    /// A notice about this period. The caller sets the plan, the zone and the numbers of its kind.
-    pub fn new(
-        id: String,
-        kind: UsageNoticeKind,
-        (subject, metric): (&Subject, &Metric),
-        span: PeriodSpan,
-        raised_at: UnixMs,
-    ) -> Self {
+    /// A notice of this kind. The caller sets the numbers of the kind.
+    pub fn new(id: String, kind: UsageNoticeKind, topic: NoticeTopic<'_>, raised_at: UnixMs) -> Self {
+        let NoticeTopic { subject, metric, span, plan, timezone } = topic;
         Self {
             id,
             kind,
@@ -104,8 +112,8 @@ impl UsageNotice {
             period: span.period,
             used: 0,
             limit: None,
-            plan: String::new(),
-            timezone: String::new(),
+            plan: plan.to_owned(),
+            timezone: timezone.to_owned(),
             resets_at: Rfc3339(span.end),
             raised_at: Rfc3339(raised_at),
             probability_percent: None,

@@ -20,6 +20,8 @@ use crate::types::Subject;
 const WAIT_MAX: Duration = Duration::from_millis(200);
 /// Age at which names are read again while changes are not reported.
 const UNREPORTED_AGE_MAX: Duration = Duration::from_secs(10);
+/// Length of the pause after each step, in lengths of the step: counting needs the same server.
+const PAUSE: u32 = 3;
 /// Number of keys, or of changed subjects, that one step looks at.
 const STEP: usize = 1_000;
 
@@ -142,10 +144,12 @@ impl SubjectIndex {
         }
         let first = observer.partitions.first();
         while reading.scan != ScanPosition::Ended {
+            let began = Instant::now();
             let (found, next) = scan(first, reading.scan, STEP).await?;
             self.set(&found, &observer.subjects(&found).await?);
             reading.scan = next;
             reading.ended = Some(Instant::now());
+            tokio::time::sleep(began.elapsed() * PAUSE).await;
         }
         Ok(())
     }

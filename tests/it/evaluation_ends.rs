@@ -216,17 +216,20 @@ async fn an_end_that_is_open_again_is_withdrawn_and_the_next_one_is_told() {
 #[tokio::test]
 async fn a_withdrawn_end_that_a_contact_heard_is_not_told_with_another_alert() {
     let (ends, first) = Ends::start().await;
-    for contact in ["got", "heard", "both", "flight"] {
+    for contact in ["got", "heard", "both", "flight", "later"] {
         ends.deliver(&first, contact, "delivered").await;
     }
     assert_eq!(ends.write(&ends.group().await, 0).await, EndsReply::Written);
     let withdrawn = ends.raised().await;
-    for (contact, state) in [("heard", "delivered"), ("both", "delivered"), ("flight", "pending")] {
+    let states = [("heard", "delivered"), ("both", "delivered"), ("flight", "pending"), ("later", "pending")];
+    for (contact, state) in states {
         ends.deliver_end(&withdrawn, contact, state).await;
     }
+    let flight = DeliveryId::of_notification(&withdrawn.id, &ContactId::from_stored("flight"));
+    ends.run(&["HSET", &ends.partition.keys.delivery(&flight), "lease_token", "t"]).await;
     assert_eq!(ends.verdict(&withdrawn, "got").await, ResolvedVerdict::Never, "4,000 of 5,000 is open");
     let second = ends.raise(100).await;
-    for contact in ["got", "both", "flight"] {
+    for contact in ["got", "both", "flight", "later"] {
         ends.deliver(&second, contact, "delivered").await;
     }
     assert_eq!(ends.write(&ends.group().await, 0).await, EndsReply::Written);
@@ -243,6 +246,7 @@ async fn a_withdrawn_end_that_a_contact_heard_is_not_told_with_another_alert() {
     assert_eq!(told("both").await, [second.threshold], "it heard of the end at 80 %");
     assert_eq!(ends.verdict(&next, "heard").await, ResolvedVerdict::Never, "it never got the alert at 100 %");
     assert_eq!(ends.verdict(&next, "flight").await, ResolvedVerdict::Later, "the withdrawn end may just arrive");
+    assert_eq!(told("later").await, [first.threshold, second.threshold], "it waits, and is not sent any more");
     ends.deliver_end(&withdrawn, "flight", "expired").await;
     assert_eq!(told("flight").await, [first.threshold, second.threshold]);
 }

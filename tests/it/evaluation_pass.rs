@@ -9,6 +9,7 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::json as stored;
 use crate::support::receivers::HttpCatcher;
 use crate::support::recorded_usage::RecordedUsage;
+use crate::support::usual_usage::zone_at_noon;
 use crate::support::webhook_receiver::secret;
 use quotabell::contacts::Contact;
 use quotabell::evaluation::pass::PassSlice;
@@ -217,11 +218,8 @@ async fn days_of_an_outage_are_learned() {
 async fn a_daemon_learns_and_forecasts_are_shown() {
     let passes = Passes::start().await;
     let now = passes.usage.now().await;
-    // In a zone in which it is about noon, no day begins during the test.
-    let hour = now.0.div_euclid(HOUR_MS).rem_euclid(24);
-    let name = format!("Etc/GMT{:+}", hour - 12);
-    let zone: Zone = name.parse().expect("a zone");
-    passes.usage.set("alice", &[("timezone", &name), ("limit:requests", "3000/day 90000/month")]).await;
+    let zone = zone_at_noon(now);
+    passes.usage.set("alice", &[("timezone", zone.name()), ("limit:requests", "3000/day 90000/month")]).await;
     let today = DaySpan::containing(zone, now).expect("a day");
     passes.play(&["alice"], zone, today.day.before(6).expect("a day"), today.start).await;
     passes.usage.count("alice", "requests", today.day, 2_600).await;
@@ -265,15 +263,13 @@ async fn a_daemon_learns_and_forecasts_are_shown() {
 async fn notices_reach_the_receiver_across_kills() {
     let passes = Passes::start().await;
     let now = passes.usage.now().await;
-    let hour = now.0.div_euclid(HOUR_MS).rem_euclid(24);
-    let name = format!("Etc/GMT{:+}", hour - 12);
-    let zone: Zone = name.parse().expect("a zone");
+    let zone = zone_at_noon(now);
     let mut receiver = HttpCatcher::start([]).await.expect("a free port");
     let hook = |path: &str| stored(&[Contact::webhook(&receiver.url(path), Secret::new(secret(7)))]);
     let (forecast, spike) = ([("alice", "3000"), ("anna", "3000")], [("bob", "90000"), ("ben", "90000")]);
     for (subject, limit) in forecast.into_iter().chain(spike) {
         let fields =
-            [("timezone", name.as_str()), ("limit:requests", limit), ("contacts", &hook(&format!("/{subject}")))];
+            [("timezone", zone.name()), ("limit:requests", limit), ("contacts", &hook(&format!("/{subject}")))];
         passes.usage.set(subject, &fields).await;
     }
     let today = DaySpan::containing(zone, now).expect("a day");
@@ -381,6 +377,20 @@ async fn a_forecast_is_told_once_for_each_limit() {
     }
     let of_alice: Vec<_> = passes.notices().await.into_iter().filter(|(subject, ..)| subject == "alice").collect();
     assert_eq!(of_alice, [forecast(3_000), forecast(3_500)]);
+}
+
+/// A customer whose limit changes is told once a day that usage is far above the usual.
+#[tokio::test]
+async fn a_spike_is_told_once_a_day() {
+    let passes = at_noon(&[("late", 3_100)]).await;
+    let (mut units, spike) = (3_100, ("late".to_owned(), UsageNoticeKind::Spike, Some(3_000)));
+    for (at, limit) in [("12:00", "3000"), ("13:00", "3000"), ("14:00", "3100"), ("15:00", "3000")] {
+        passes.usage.set("late", &[("limit:requests", limit)]).await;
+        units += 400;
+        passes.usage.count("late", "requests", day("2026-11-23"), units).await;
+        passes.pass(ms(&format!("2026-11-23T{at}:00Z"))).await;
+        assert_eq!(passes.notices().await, std::slice::from_ref(&spike), "at {at}");
+    }
 }
 
 /// A server whose clock shows another day for a while, or a subject that moves between zones: nobody hears twice of a
@@ -512,8 +522,15 @@ async fn a_silence_is_told_once() {
     };
     let is_true = async || judge.is_true(&notice, ms("2026-11-19T03:00:00Z")).await.expect("redis answers");
     assert!(is_true().await);
+    let erasures = usage_profiles::mark(&passes.partition).await.expect("read").erasure_epoch;
+    let again =
+        UsageNotice { id: "silence_of_another_day".to_owned(), period: day("2026-11-19").into(), ..notice.clone() };
+    let raise = async || usage_notices::raise(&passes.partition, erasures, &again).await.expect("redis answers");
     passes.usage.count("alice", "requests", day("2026-11-19"), 1).await;
     assert!(!is_true().await, "it is over");
+    assert_eq!(raise().await, RaiseReply::Known, "it is over since the pass");
+    passes.usage.count("alice", "requests", day("2026-11-19"), 0).await;
+    assert_eq!(raise().await, RaiseReply::Raised);
     let metrics = [Metric::default()].into();
     let flags = usage_notices::forget(&passes.partition, &subject("alice"), &[], &metrics).await;
     assert_eq!(flags.expect("forgotten"), 1, "an erasure finds the flag");

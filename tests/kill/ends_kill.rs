@@ -2,7 +2,7 @@
 //! units are given back. Afterwards each end was raised once, its contact got it once and after its alert, and no alert
 //! that is open is told as ended. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use quotabell::ledger::alert_ends;
 use quotabell::ledger::batch::MetricPeriod;
@@ -14,6 +14,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
+use crate::support::raised_notices::raised_once;
 use crate::support::receivers::HttpCatcher;
 use crate::support::redis_server::RedisServer;
 use crate::support::streams::{LIMIT, Streams};
@@ -84,7 +85,8 @@ async fn each_end_is_told_once_and_after_its_alert() {
         daemon.becomes_ready().await;
         daemon.drain().await;
     }
-    let raised = raised_once(partitions).await;
+    let raised: Vec<ResolvedNotice> =
+        raised_once(partitions, "resolved").await.into_iter().map(|raised| raised.notice).collect();
     let received = received(&mut receiver, &raised);
     compare(partitions, &groups, &raised, &received).await;
     eprintln!("{} ends of {} alerts", raised.len(), received.alerts.len());
@@ -183,26 +185,6 @@ async fn all_sent(partitions: &Partitions) {
         Some(())
     })
     .await;
-}
-
-/// The raised ends. Each has one entry in the outbox: an end that is raised twice has one delivery.
-async fn raised_once(partitions: &Partitions) -> Vec<ResolvedNotice> {
-    let (mut found, mut entries) = (Vec::new(), 0);
-    for Partition { client, keys } in partitions.iter() {
-        let pattern = format!("{}*", keys.delivery_prefix());
-        let names: Vec<String> = client.query(redis::cmd("KEYS").arg(pattern)).await.expect("answered");
-        for name in names {
-            let json: Option<String> =
-                client.query(redis::cmd("HGET").arg(name).arg("resolved")).await.expect("answered");
-            found.extend(json.map(|json| serde_json::from_str::<ResolvedNotice>(&json).expect("a notice")));
-        }
-        let outbox: HashMap<String, redis::Value> =
-            client.query(redis::cmd("XINFO").arg("STREAM").arg(keys.outbox())).await.expect("answered");
-        let added: u64 = redis::from_redis_value(outbox["entries-added"].clone()).expect("a number");
-        entries += added - totals(client, keys).await.expect("answered").raised;
-    }
-    assert_eq!(entries, found.len() as u64, "each end is raised once");
-    found
 }
 
 /// What arrived, checked in its order: no end before one of its alerts.

@@ -3,7 +3,7 @@
 //! expired; and each notice was raised once, with what was left at its place in the stream. `QUOTABELL_TEST_SEED`
 //! repeats a run's events and choices.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use quotabell::actions::grants::{self, NewGrant};
 use quotabell::ledger::grant_group::GrantState;
 use quotabell::ledger::{grant_store, grants_due};
 use quotabell::outbox::totals;
-use quotabell::redis_client::{Partition, Partitions};
+use quotabell::redis_client::Partitions;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::types::timestamp::Rfc3339;
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
+use crate::support::raised_notices::raised_once;
 use crate::support::redis_server::RedisServer;
 use crate::support::streams::Streams;
 
@@ -349,25 +350,9 @@ async fn compare(partitions: &Partitions, expected: &Expected, last_expiry: Unix
 
 /// Each notice is in the outbox or has its delivery, and none was raised twice.
 async fn compare_notices(partitions: &Partitions, expected: &Expected) {
-    let (mut found, mut raised) = (Vec::new(), 0);
-    for Partition { client, keys } in partitions.iter() {
-        let mut command = redis::cmd("KEYS");
-        let names: Vec<String> =
-            client.query(command.arg(format!("quota_delivery:{{{}}}:*", keys.stream()))).await.expect("answered");
-        for name in names {
-            let json: Option<String> =
-                client.query(redis::cmd("HGET").arg(name).arg("grant_expires")).await.expect("answered");
-            found.extend(json.map(|json| serde_json::from_str::<GrantNotice>(&json).expect("a notice")));
-        }
-        // A notice that is raised twice has one delivery, so the entries are counted too.
-        let outbox: HashMap<String, redis::Value> =
-            client.query(redis::cmd("XINFO").arg("STREAM").arg(keys.outbox())).await.expect("answered");
-        let added: u64 = redis::from_redis_value(outbox["entries-added"].clone()).expect("a number");
-        raised += added - totals(client, keys).await.expect("answered").raised;
-    }
     let facts = |GrantNotice { subject, grant, remaining, used, .. }| NoticeFacts { subject, grant, remaining, used };
-    let mut found: Vec<NoticeFacts> = found.into_iter().map(facts).collect();
+    let found = raised_once(partitions, "grant_expires").await;
+    let mut found: Vec<NoticeFacts> = found.into_iter().map(|raised| facts(raised.notice)).collect();
     found.sort();
     assert_eq!(found, expected.notices);
-    assert_eq!(raised, expected.notices.len() as u64, "each is raised once");
 }

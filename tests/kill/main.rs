@@ -13,3 +13,4 @@ mod grants_kill;
 mod history_kill;
 mod kill;
 mod partitions_kill;
+mod usage_notices_kill;

@@ -4,6 +4,7 @@
 mod support;
 
 mod grant_model;
+mod notice_model;
 mod outbox_model;
 mod simulated_grants;
 mod simulated_store;

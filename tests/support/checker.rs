@@ -13,6 +13,7 @@ use quotabell::outbox::totals;
 use quotabell::redis_client::RedisClient;
 use quotabell::types::{
     Alert, AlertId, ContactId, DeliveryId, DeploymentId, Keys, Period, RaisedRecord, StreamId, Threshold,
+    UsageNoticeKind,
 };
 use redis::{FromRedisValue, RedisResult};
 
@@ -326,7 +327,10 @@ impl Checker<'_> {
         let names = self.names("quota_raised").await;
         let hashes: Vec<HashMap<String, String>> = self.of_each("HGETALL", &names, &[]).await;
         let record = |(field, json): (String, String)| (field, serde_json::from_str(&json).expect("a record"));
-        let flags = self.names("quota_alert").await;
+        let mut flags = self.names("quota_alert").await;
+        // Those of notices have the kind in place of the threshold.
+        let is_of_notice = |of: &str| UsageNoticeKind::ALL.iter().any(|kind| of == kind.as_str());
+        flags.retain(|flag| !flag.rsplit(':').nth(2).is_some_and(is_of_notice));
         let ids: Vec<String> = self.of_each("GET", &flags, &[]).await;
         let names = self.names("quota_children").await;
         let lists: Vec<Vec<String>> = self.of_each("ZRANGE", &names, &["0", "-1"]).await;

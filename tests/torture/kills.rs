@@ -27,6 +27,7 @@ pub async fn run(trial: Trial) -> Told {
         addresses.iter().map(|address| deployment.daemon(&server.url()).at(*address)).collect();
     let mut daemons: Vec<Daemon> = setup.iter().map(DaemonSetup::spawn).collect();
     let load = deployment.produce(LoadKind::Traffic);
+    let notices = deployment.raise_notices().await;
     let (mut kills, mut pauses) = (0, 0);
     while trial.goes_on(kills) {
         let victim = match random.random_bool(0.5) {
@@ -59,12 +60,14 @@ pub async fn run(trial: Trial) -> Told {
         daemons.insert(victim, setup[victim].spawn());
         kills += 1;
     }
-    let told = deployment.compare(load).await;
+    let notices = notices.end().await;
+    let mut told = deployment.compare(load).await;
+    let notices = notices.compare(&mut told.findings).await;
     for mut daemon in daemons {
         daemon.says(READY).await;
         daemon.drain().await;
     }
-    Told { tried: format!("{kills} kills and {pauses} pauses of {DAEMONS} daemons"), ..told }
+    Told { tried: format!("{kills} kills and {pauses} pauses of {DAEMONS} daemons, {notices} notices"), ..told }
 }
 
 /// The daemon that reads a partition.

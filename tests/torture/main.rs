@@ -15,6 +15,7 @@ mod kills;
 mod load;
 mod misbehaving_receiver;
 mod network;
+mod notices;
 mod receivers;
 mod sentinel;
 mod server_kills;

@@ -17,6 +17,7 @@ use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{FREE_LIMIT, Traffic};
 
 use crate::load::{Load, LoadKind};
+use crate::notices::{self, Notices};
 use crate::top_ups::TopUps;
 
 /// Maximum time for a backlog after the last fault.
@@ -94,7 +95,10 @@ impl Deployment {
         Self::with_customers(url, trial, Traffic::of_trees(trial.seed).customers, slash()).await
     }
 
-    async fn with_customers(url: &str, trial: Trial, customers: Vec<Customer>, separator: Separator) -> Self {
+    async fn with_customers(url: &str, trial: Trial, mut customers: Vec<Customer>, separator: Separator) -> Self {
+        let first = client(url, Keys::new("usage").stream());
+        let now = eventually("Redis tells the time", || async { first.server_time().await.ok() }).await;
+        customers.extend(notices::customers(now));
         let partitions = PartitionNumber::all(trial.partitions).map(|number| {
             let keys = Keys::of_partition("usage", number).with_separator(separator);
             Partition { client: client(url, keys.stream()), keys }
@@ -116,7 +120,9 @@ impl Deployment {
         let setup = DaemonSetup::on(url)
             .env("QUOTABELL__STREAM__TRIM", "never")
             .env("QUOTABELL__SUBJECTS__SEPARATOR", &self.separator.to_string())
-            .env("QUOTABELL__PLANS__FREE__LIMITS", &format!("{{\"requests\":{FREE_LIMIT}}}"));
+            .env("QUOTABELL__PLANS__FREE__LIMITS", &format!("{{\"requests\":{FREE_LIMIT}}}"))
+            .env("QUOTABELL__PLANS__FREE__FORECAST", notices::FORECAST)
+            .env("QUOTABELL__PLANS__FREE__SPIKE", notices::SPIKE);
         match self.trial.partitions {
             1 => setup,
             more => setup.env("QUOTABELL__STREAM__PARTITIONS", &more.to_string()),
@@ -134,8 +140,17 @@ impl Deployment {
 
     /// Starts a client that adds grants.
     pub async fn top_up(&self) -> TopUps {
+        TopUps::start(self.for_clients()).await
+    }
+
+    /// Starts a client that has notices raised.
+    pub async fn raise_notices(&self) -> Notices {
+        Notices::start(self.for_clients()).await
+    }
+
+    fn for_clients(&self) -> Partitions {
         let keys = &self.partitions[0].keys;
-        TopUps::start(Partitions::new(&client(&self.url, keys.stream()), keys)).await
+        Partitions::new(&client(&self.url, keys.stream()), keys)
     }
 
     /// Runs a command on a partition; `None` if Redis does not answer.
