@@ -1,9 +1,9 @@
 //! The console: pages for operators, on a listener of its own.
 //!
 //! The server renders each page from a read model of `views/`, and every page works without JavaScript. The console
-//! works through its own connections to Redis and has its own connection limit, so that it delays nothing else. Forms
-//! call `actions/`. It writes nothing else to Redis except the key that signs its cookies and the forms that were sent.
-//! Read next: [`router`], the pages; `access`, who may see them; `form`, how a form takes effect once.
+//! works through its own connections to Redis and has its own connection limit, so that it delays nothing else. Its own
+//! keys hold only what signs its cookies, unused logins, and the forms that were sent. Read next:
+//! [`router`], the pages; `access`, who may see them; `form`, how a form takes effect once.
 
 mod access;
 mod assets;
