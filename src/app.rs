@@ -1,7 +1,7 @@
 //! Builds every part, spawns the long-lived tasks, drains.
 //!
 //! Only this file and `workers` spawn tasks that live as long as the daemon; `tasks` tracks them and ends them with it.
-//! A loop that fails logs the reason and is restarted after a delay, even if only an operator can fix the cause (for
+//! A loop that fails logs the reason and continues after a delay, even if only an operator can fix the cause (for
 //! example a key of another type); the other tasks continue meanwhile. Read next: `parts`, built from the
 //! configuration; [`startup`], which connects to Redis and checks it; `workers`, the tasks that count and deliver.
 

@@ -101,7 +101,7 @@ fn checks(size: Size) -> anyhow::Result<()> {
     wait_for(&mut connection, |connection| Ok(passed(connection)?.is_some()))?;
     let [alone, beside] = [alone, beside].map(|took| [0.5, 0.99].map(|share| millis(took.quantile(share))));
     println!(
-        "\nChecks, 1,000 a second: p50 {} ms and p99 {} ms alone, p50 {} ms and p99 {} ms beside a pass over {} subjects \
+        "\nChecks, 1,000 a second: p50 {} and p99 {} alone, p50 {} and p99 {} beside a pass over {} subjects \
          that ended after {:.0} s (aim: p99 below 20 ms). Redis has {:.0} MB in all.",
         alone[0],
         alone[1],

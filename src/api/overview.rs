@@ -27,7 +27,7 @@ use crate::views::near::{NearFilter, NearView};
 use crate::views::overview::{OverviewError, OverviewView};
 use crate::views::refused::{self, GROUPED_MAX, RefusedReasonsView};
 use crate::views::system::SystemView;
-use crate::views::{Cursor, SubjectCursor};
+use crate::views::{Cursor, Observer, SubjectCursor};
 
 /// `GET /v1/overview`
 pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonReply<OverviewView>, Problem> {
@@ -131,7 +131,8 @@ pub(super) async fn destinations(
     State(api): State<Arc<ApiState>>,
     ListRequest { after, limit }: ListRequest<DestinationCursor>,
 ) -> Result<JsonReply<DestinationsView>, Problem> {
-    let read = destination_slice(&api.observer.partitions, after.unwrap_or_default(), limit);
+    let Observer { partitions, give_up_after, .. } = &api.observer;
+    let read = destination_slice(partitions, after.unwrap_or_default(), limit, *give_up_after);
     within(CALL_TIMEOUT, read).await.map(JsonReply)
 }
 

@@ -15,10 +15,11 @@ use crate::api::state::QueryState;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
-use crate::console::{ConsoleState, CountingRate, OVERVIEW_TTL, OverviewCache, StartedWith};
+use crate::console::{ConsoleState, CountingRate, LastConsolePages, OVERVIEW_TTL, OverviewCache, StartedWith};
 use crate::events::CountingStatus;
+use crate::html::last_pages::LastPages;
 use crate::outbox::NewDeliveries;
-use crate::portal::{LastPages, PortalState, READS_MAX};
+use crate::portal::{PAGES_MAX, PortalState, READS_MAX};
 use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
@@ -57,7 +58,7 @@ impl<'a> Parts<'a> {
             late_max: config.stream.late_max,
             history_days: config.history.days,
             reads: Semaphore::new(READS_MAX),
-            last_pages: LastPages::default(),
+            last_pages: LastPages::new(PAGES_MAX),
             html: config.portal_html()?,
         }))
     }
@@ -80,6 +81,7 @@ impl<'a> Parts<'a> {
             overview: OverviewCache::new(OVERVIEW_TTL),
             subjects: SubjectIndex::new(self.console_changes.clone()),
             counting_rate: CountingRate::default(),
+            last_pages: LastConsolePages::default(),
             event_age_max: config.stream.event_age_max(),
             contacts_max: config.subjects.contacts_max,
             channels: Arc::clone(channels),

@@ -180,9 +180,12 @@ async fn run_show(args: DeliveriesShowArgs, context: &CliContext) -> anyhow::Res
 }
 
 async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {
-    let redis = &connect::redis(&context.config()?).await?;
+    let config = context.config()?;
+    let redis = &connect::redis(&config).await?;
     let now = redis.server_time().await?;
+    let retried = |one: DestinationView| one.retried_for(config.retry.give_up_after);
     let listed = deliveries::list_destinations(&redis.partitions).await;
+    let listed = listed.map(|all| all.into_iter().map(retried).collect::<Vec<_>>());
     let listed = redis.explained(format_args!("list destinations of {}", redis.keys().name()), listed)?;
     say_pause(redis).await?;
     let row = |one: &DestinationView| rows::destination_row(one, now);

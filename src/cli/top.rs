@@ -68,18 +68,26 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
             say_empty("nobody used that metric in that period");
             return Ok(());
         }
-        let rows: Vec<Vec<String>> = ranked.subjects.iter().map(|subject| row(subject, &ranked.format)).collect();
-        output.rows(&mut Table::new(&HEADING).may_shrink(&["SUBJECT"]).picture(BAR), &rows)
+        let mut heading = HEADING.to_vec();
+        let mut rows: Vec<Vec<String>> = ranked.subjects.iter().map(|subject| row(subject, &ranked.format)).collect();
+        if ranked.subjects.iter().all(|subject| subject.name.is_none()) {
+            heading.remove(NAME);
+            rows.iter_mut().for_each(|row| drop(row.remove(NAME)));
+        }
+        output.rows(&mut Table::new(&heading).may_shrink(&["SUBJECT"]).picture(BAR), &rows)
     })
 }
 
 const BAR: &str = "OF LIMIT";
-const HEADING: [&str; 7] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT", BAR, "FORECAST"];
+/// The column of display names: only if there are any.
+const NAME: usize = 1;
+const HEADING: [&str; 8] = ["SUBJECT", "NAME", "PLAN", "USED", "LIMIT", "PERCENT", BAR, "FORECAST"];
 
 fn row(ranked: &RankedSubjectView, format: &MetricFormat) -> Vec<String> {
     let percent = ranked.used_percent.map(|percent| format!("{percent:.1}%"));
     vec![
         ranked.subject.to_string(),
+        or_dash(ranked.name.as_ref()),
         ranked.plan.clone(),
         format.amount(ranked.used),
         or_dash(ranked.limit.map(|limit| format.amount(limit))),

@@ -51,12 +51,7 @@ impl Config {
 
     /// The explainer of alerts, deliveries and subjects.
     pub(crate) fn explainer(&self, partitions: &Partitions, channels: Arc<Channels>, plans: Plans) -> Explainer {
-        Explainer {
-            observer: self.observer(partitions, plans),
-            channels,
-            give_up_after: self.retry.give_up_after,
-            late_max: self.stream.late_max,
-        }
+        Explainer { observer: self.observer(partitions, plans), channels, late_max: self.stream.late_max }
     }
 
     pub(crate) fn observer(&self, partitions: &Partitions, plans: Plans) -> Observer {
@@ -65,6 +60,7 @@ impl Config {
             contacts: self.contact_resolver(),
             configured: self.configured_contacts(),
             on_multiple: self.alerts.on_multiple,
+            give_up_after: self.retry.give_up_after,
             plans,
         }
     }

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form;
+use super::render::RenderedHtml;
 use super::session::{ConsoleSession, Visitor, console_key};
 use super::state::ConsoleState;
 use crate::api::body::in_time;
@@ -26,6 +27,8 @@ use crate::html::href::up_from;
 
 /// The form that logs in.
 pub(super) const LOGIN: &str = "/login";
+/// The form that logs out.
+pub(super) const LOGOUT: &str = "/logout";
 
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
@@ -34,6 +37,8 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
 pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let known = parts.headers.get(IF_NONE_MATCH).cloned();
+    let cookie = console.cookie(&parts.headers).unwrap_or_default().to_owned();
+    let address = (parts.method == Method::GET).then(|| parts.uri.to_string());
     let mut answer = match judge(&console, &parts).await {
         Ok(Some(visitor)) => {
             parts.extensions.insert(visitor);
@@ -47,6 +52,16 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
             with_sent_form(error.at(parts.uri.path()), Request::from_parts(parts, body)).await.into_response()
         }
     };
+    if let Some(address) = address {
+        match (answer.status(), answer.extensions_mut().remove::<RenderedHtml>()) {
+            (StatusCode::OK, Some(page)) => console.last_pages.keep(&cookie, &address, page),
+            (StatusCode::SERVICE_UNAVAILABLE, _) => {
+                let last = console.last_pages.get(&cookie, &address, &console.tokens, is_local(&console));
+                answer = last.unwrap_or(answer);
+            }
+            _ => {}
+        }
+    }
     if answer.status() == StatusCode::OK && known.is_some_and(|known| answer.headers().get(ETAG) == Some(&known)) {
         *answer.status_mut() = StatusCode::NOT_MODIFIED;
         *answer.body_mut() = Body::empty();
@@ -86,20 +101,24 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
         return Err(ConsoleError::new(StatusCode::FORBIDDEN, "the request comes from another site"));
     }
     let path = request.uri.path();
+    if path == LOGOUT {
+        // Also while Redis is away.
+        return Ok(Some(Visitor::Unknown));
+    }
     let is_open = path == LOGIN || path.starts_with(assets::FOLDER);
     let first = console.observer.partitions.first();
     let now = async || within(CALL_TIMEOUT, first.client.server_time()).await;
-    let session = match cookie(headers, console.cookie_name()) {
+    let session = match console.cookie(headers) {
         Some(cookie) => {
             let key = within(CALL_TIMEOUT, console_key(first)).await?;
+            console.last_pages.know(&key);
             let now = now().await?;
             ConsoleSession::read(cookie, &key, &console.tokens, now).map(|session| (session, now))
         }
         None => None,
     };
     if session.is_none() && !is_open && !console.tokens.is_set() {
-        // What a proxy passes on comes from this machine, too.
-        return match console.listen.ip().is_loopback() && console.public_url.is_none() {
+        return match is_local(console) {
             true => Ok(Some(Visitor::Local { now: now().await? })),
             false => Err(ConsoleError::new(
                 StatusCode::FORBIDDEN,
@@ -119,14 +138,21 @@ impl ConsoleState {
         if self.is_secure() { "__Secure-quotabell_console" } else { "quotabell_console" }
     }
 
+    /// The session's cookie of a request.
+    pub(super) fn cookie<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = all.flat_map(|line| line.split(';'));
+        pairs.find_map(|pair| pair.trim().strip_prefix(self.cookie_name())?.strip_prefix('='))
+    }
+
     pub(super) fn is_secure(&self) -> bool {
         self.public_url.as_ref().is_some_and(|url| url.scheme() == "https")
     }
 }
 
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    all.flat_map(|line| line.split(';')).find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+/// Whether everybody on this machine may look. What a proxy passes on comes from this machine, too.
+fn is_local(console: &ConsoleState) -> bool {
+    !console.tokens.is_set() && console.listen.ip().is_loopback() && console.public_url.is_none()
 }
 
 /// Whether the browser was sent to this console, and not to a name of somebody else that leads here.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use minijinja::context;
+use minijinja::{Value, context};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,6 @@ use crate::ledger::batch::MetricPeriod;
 use crate::outbox::DeliveryAction;
 use crate::subjects::Plans;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
-use crate::views::Cursor;
 use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
@@ -35,6 +34,7 @@ use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::subject_index::IndexPart;
 use crate::views::top::{self, RankingOrder, TopRequest};
+use crate::views::{Cursor, Observer};
 
 /// Number of rows of a page.
 pub(super) const ROWS_MAX: usize = 100;
@@ -119,8 +119,7 @@ pub(super) async fn overview(
     };
     let (alerts, dead) = (chart(|hour| hour.alerts), chart(|hour| hour.dead));
     let rate = console.counting_rate.add(view.read_at.0, view.counting.counted);
-    let content =
-        context! { title => "Overview", view => shown(&*view), alerts => shown(&alerts), dead => shown(&dead), rate };
+    let content = context! { title => "Overview", view => shown(&*view), alerts => shown(&alerts), dead => shown(&dead), rate, formats => formats(&console) };
     Ok(rendered_html("overview.html", &visitor, content))
 }
 
@@ -139,8 +138,13 @@ pub(super) async fn near(
         &[("metric", set(&asked.metric)), ("window", set(&asked.window)), ("percent", set(&asked.percent))],
     );
     let (metrics, windows) = (limited_metrics(&console.observer.plans), Window::ALL);
-    let content = context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows) };
+    let content = context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows), formats => formats(&console) };
     Ok(rendered_html("near.html", &visitor, content))
+}
+
+/// How people read the counts of metrics.
+fn formats(console: &ConsoleState) -> Value {
+    shown(&console.observer.plans.formats())
 }
 
 /// The metrics that plans limit.
@@ -169,7 +173,7 @@ pub(super) async fn alerts(
     Ok(rendered_html(
         "alerts.html",
         &visitor,
-        context! { title => "Alerts", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows) },
+        context! { title => "Alerts", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows), formats => formats(&console) },
     ))
 }
 
@@ -200,7 +204,7 @@ pub(super) async fn deliveries(
     let to_all =
         |action: DeliveryAction| (action.as_str(), href_with_filter("act", &[("do", action.as_str())], &fields));
     let of_all: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(to_all).collect();
-    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all };
+    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
     Ok(rendered_html("deliveries.html", &visitor, content))
 }
 
@@ -211,7 +215,8 @@ pub(super) async fn destinations(
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let from = position(&asked.after)?.unwrap_or_default();
-    let view = within(CALL_TIMEOUT, destination_slice(&console.observer.partitions, from, ROWS_MAX)).await?;
+    let Observer { partitions, give_up_after, .. } = &console.observer;
+    let view = within(CALL_TIMEOUT, destination_slice(partitions, from, ROWS_MAX, *give_up_after)).await?;
     let next = asked.href("destinations", view.next.as_deref());
     Ok(rendered_html("destinations.html", &visitor, context! { title => "Destinations", view => shown(&view), next }))
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Form, Query, State};
-use axum::http::StatusCode;
 use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use minijinja::context;
 use serde::Deserialize;
@@ -64,7 +64,8 @@ pub(super) async fn log_in(
 }
 
 /// `POST /logout`
-pub(super) async fn log_out(State(console): State<Arc<ConsoleState>>) -> Response {
+pub(super) async fn log_out(State(console): State<Arc<ConsoleState>>, headers: HeaderMap) -> Response {
+    console.cookie(&headers).inspect(|cookie| console.last_pages.forget(cookie));
     with_cookie(&console, "", 0)
 }
 

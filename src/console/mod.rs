@@ -1,9 +1,9 @@
 //! The console: pages for operators, on a listener of its own.
 //!
 //! The server renders each page from a read model of `views/`, and every page works without JavaScript. The console
-//! works through its own connections to Redis and has its own connection limit, so that it delays nothing else. Forms
-//! call `actions/`. It writes nothing else to Redis except the key that signs its cookies and the forms that were sent.
-//! Read next: [`router`], the pages; `access`, who may see them; `form`, how a form takes effect once.
+//! works through its own connections to Redis and has its own connection limit, so that it delays nothing else. Its own
+//! keys hold only what signs its cookies, unused logins, and the forms that were sent. Read next:
+//! [`router`], the pages; `access`, who may see them; `form`, how a form takes effect once.
 
 mod access;
 mod assets;
@@ -15,6 +15,7 @@ mod csv;
 mod erase;
 mod error;
 mod form;
+mod last_pages;
 mod lists;
 mod login;
 mod mutes;
@@ -32,5 +33,6 @@ mod subject;
 mod system;
 
 pub(crate) use counting_rate::CountingRate;
+pub(crate) use last_pages::LastConsolePages;
 pub(crate) use router::routes;
 pub(crate) use state::{ConsoleState, LIMITS, OVERVIEW_TTL, OverviewCache, StartedWith, listen};

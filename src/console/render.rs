@@ -36,10 +36,32 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates
 });
 
+/// What a page was rendered from.
+#[derive(Debug, Clone)]
+pub(super) struct RenderedHtml {
+    pub(super) template: &'static str,
+    pub(super) visitor: Visitor,
+    content: Value,
+}
+
+impl RenderedHtml {
+    /// The page as the one that was read last, while Redis is away.
+    pub(super) fn to_last(&self) -> Response {
+        rendered(self, true)
+    }
+}
+
 /// A page for this visitor. `content` has a `title` and what the template shows.
-pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -> Response {
+pub(super) fn rendered_html(template: &'static str, visitor: &Visitor, content: Value) -> Response {
+    let page = RenderedHtml { template, visitor: visitor.clone(), content };
+    let mut response = rendered(&page, false);
+    response.extensions_mut().insert(page);
+    response
+}
+
+fn rendered(RenderedHtml { template, visitor, content }: &RenderedHtml, is_last: bool) -> Response {
     // The forms of one page share their id: what else they send tells them apart.
-    let form = visitor.is_admin().then(nonce);
+    let form = (visitor.is_admin() && !is_last).then(nonce);
     let now = visitor.now().map(|now| now.to_string());
     let (visitor, outcome) = match visitor {
         Visitor::Local { .. } => (context! { name => visitor.name(), scope => "read", can_log_out => false }, None),
@@ -50,8 +72,10 @@ pub(super) fn rendered_html(template: &str, visitor: &Visitor, content: Value) -
     };
     let page = template.trim_end_matches(".html");
     let [css, idiomorph, script] = ASSETS.each_ref().map(|asset| asset.name.as_str());
-    let common =
-        context! { css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome };
+    let common = context! {
+        css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome, is_last
+    };
+    let content = content.clone();
     let rendered =
         TEMPLATES.get_template(template).and_then(|template| template.render(context! { ..content, ..common }));
     let html = rendered.unwrap_or_else(|error| {

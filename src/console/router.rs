@@ -8,7 +8,7 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 
-use super::access::{LOGIN, guard};
+use super::access::{LOGIN, LOGOUT, guard};
 use super::error::ConsoleError;
 use super::state::ConsoleState;
 use super::{assets, bulk, contacts, csv, erase, lists, login, mutes, operations, portal, settings, subject, system};
@@ -44,7 +44,7 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
         .route("/sending", post(operations::sending))
         .route("/reload", post(operations::reload))
         .route(LOGIN, get(login::form).post(login::log_in))
-        .route("/logout", post(login::log_out))
+        .route(LOGOUT, post(login::log_out))
         .route(&format!("{}{{name}}", assets::FOLDER), get(assets::asset))
         .fallback(async |uri: Uri| ConsoleError::not_found("there is no such page").at(uri.path()))
         .method_not_allowed_fallback(async || {

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::config::{ConsoleConfig, OFF};
 use super::counting_rate::CountingRate;
+use super::last_pages::LastConsolePages;
 use crate::api::recent_reads::{RecentReads, TopCache};
 use crate::api::server::ServerLimits;
 use crate::api::state::ReloadPlans;
@@ -36,6 +37,8 @@ pub struct ConsoleState {
     pub overview: OverviewCache,
     pub subjects: SubjectIndex,
     pub counting_rate: CountingRate,
+    /// What visitors see while Redis is away.
+    pub last_pages: LastConsolePages,
     /// How old an event may be when it is counted.
     pub event_age_max: Duration,
     /// Maximum number of contacts of a subject.

@@ -24,7 +24,7 @@ use crate::html::chart::Chart;
 use crate::html::href::href_to;
 use crate::subjects::StoredLevels;
 use crate::subjects::record::write_thresholds;
-use crate::types::{Alert, Channel, Limits, Metric, Subject, Window};
+use crate::types::{Alert, Channel, Limits, Metric, MetricFormat, Subject, Window};
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
@@ -76,6 +76,7 @@ pub(super) async fn search(
 #[derive(Debug, Serialize)]
 struct MetricChart {
     metric: String,
+    format: MetricFormat,
     limit: Option<u64>,
     chart: Chart,
 }
@@ -127,7 +128,10 @@ pub(super) async fn show(
     let listed = list_from(&console.observer.partitions, &filter, None, ROWS_MAX);
     let (deliveries, _) = within(CALL_TIMEOUT, listed).await?;
     let alerts = within(CALL_TIMEOUT, notified_alerts(&console, usage.as_ref())).await?;
-    let content = context! { title => id.as_str(), id => id.as_str(), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
+    let formats = console.observer.plans.formats();
+    let name = settings.name.as_ref();
+    let title = name.map_or_else(|| id.to_string(), |name| format!("{name} ({id})"));
+    let content = context! { title, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }
 
@@ -175,7 +179,8 @@ async fn settings_and_charts(
     let chart = |MetricHistoryView { metric, format, days }: MetricHistoryView| {
         let limit = limit_of(metric.as_str());
         let days = days.iter().map(|day| (day.day.to_string(), day.used));
-        MetricChart { metric: format.name_of(&metric).to_owned(), limit, chart: Chart::new(days, limit) }
+        let metric = format.name_of(&metric).to_owned();
+        MetricChart { metric, format, limit, chart: Chart::new(days, limit) }
     };
     Ok((shown, in_effect, metrics.into_iter().map(chart).collect()))
 }
@@ -199,6 +204,8 @@ pub(super) async fn delivery(
     let read = within(CALL_TIMEOUT, console.explainer.delivery(&id, audience)).await?;
     let missing = || ConsoleError::not_found("there is no such delivery: they are kept for 14 days after their end");
     let (explanation, detail) = read.ok_or_else(missing)?;
-    let content = context! { title => "Delivery", explanation => shown(&explanation), detail => shown(&detail) };
+    let is_leased = detail.delivery.is_leased;
+    let content =
+        context! { title => "Delivery", explanation => shown(&explanation), detail => shown(&detail), is_leased };
     Ok(rendered_html("delivery.html", &visitor, content))
 }

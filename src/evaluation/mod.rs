@@ -9,7 +9,6 @@ mod alert_ends;
 mod ends_agenda;
 pub mod ends_loop;
 pub mod hourly_loop;
-mod known_days;
 mod notices;
 pub mod pass;
 mod reader;

@@ -1,23 +1,24 @@
 //! Which notices the usage of a subject raises, and whether a raised one is still true.
 
+use std::collections::BTreeMap;
+
 use redis::RedisResult;
 
-use super::known_days::days_of;
 use super::silence::is_still_silent;
 use crate::channels::BoxFuture;
 use crate::forecast::observation::weekday;
-use crate::forecast::window::{LimitInPeriod, hour_of};
+use crate::forecast::window::{LimitInPeriod, hour_of, may_be_foreseen};
 use crate::forecast::{DayUsage, ForecastState, UsageProfile, WindowForecast, is_spike};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::usage_notices::{self, RaiseReply};
-use crate::ledger::{query, usage_profiles};
+use crate::ledger::{daily_usage, query, usage_profiles};
 use crate::outbox::{NoticeJudge, ResolvedVerdict};
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    ContactId, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs, UsageNotice,
-    UsageNoticeKind,
+    ContactId, Day, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs,
+    UsageNotice, UsageNoticeKind,
 };
 
 /// Below this number of units a usual day says too little for a notice of a forecast.
@@ -34,83 +35,147 @@ pub(super) struct ActiveSubject<'a> {
     pub(super) used_today: u64,
 }
 
-impl ActiveSubject<'_> {
-    /// Whether its plan asks for notices.
-    pub(super) fn is_asked_for(&self) -> bool {
-        self.settings.has_known_limits() && (self.settings.forecast().is_some() || self.settings.spike().is_some())
+/// Raises what is due for these subjects, and returns how many notices that were. The number of requests depends only
+/// on the number of notices.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection.
+pub(super) async fn raise_due(
+    partition: &Partition,
+    erasures: u64,
+    active: &[ActiveSubject<'_>],
+    now: UnixMs,
+) -> RedisResult<usize> {
+    let judged: Vec<JudgedSubject> = active.iter().filter_map(|of| JudgedSubject::new(of, now)).collect();
+    if judged.is_empty() {
+        return Ok(0);
+    }
+    let Some(instance) = usage_notices::instance(partition).await? else { return Ok(0) };
+    let mut due: Vec<UsageNotice> = judged.iter().filter_map(|of| of.spike(&instance)).collect();
+    let mut limits: Vec<JudgedLimit> = judged.iter().flat_map(JudgedSubject::limits).collect();
+    let counters: Vec<(&Subject, MetricPeriod)> =
+        limits.iter().map(|limit| (limit.of.active.subject, limit.counter())).collect();
+    for (limit, used) in limits.iter_mut().zip(query::used_each(partition, &counters).await?) {
+        limit.used = used.unwrap_or(0);
+    }
+    limits.retain(|limit| may_be_foreseen(limit.used, limit.limit));
+    let asked: Vec<(&Subject, &Metric)> =
+        limits.iter().map(|limit| (limit.of.active.subject, limit.of.active.metric)).collect();
+    let days = daily_usage::read_each(partition, &asked, now).await?;
+    due.extend(limits.iter().zip(&days).filter_map(|(limit, days)| limit.forecast(days, &instance)));
+    let mut raised = 0;
+    for notice in due {
+        if usage_notices::raise(partition, erasures, &notice).await? == RaiseReply::Raised {
+            let UsageNotice { id, subject, metric, period, kind, .. } = &notice;
+            tracing::info!(notice = %id, %subject, %metric, %period, %kind, "notice raised");
+            raised += 1;
+        }
+    }
+    Ok(raised)
+}
+
+/// A subject whose plan asks for notices.
+struct JudgedSubject<'a> {
+    active: &'a ActiveSubject<'a>,
+    now: UnixMs,
+    today: DaySpan,
+    usual: Usual<'a>,
+}
+
+impl<'a> JudgedSubject<'a> {
+    fn new(active: &'a ActiveSubject<'a>, now: UnixMs) -> Option<Self> {
+        let ActiveSubject { settings, profile, .. } = *active;
+        let asks = settings.forecast().is_some() || settings.spike().is_some();
+        let today = DaySpan::containing(settings.zone(), now).filter(|_| asks && settings.has_known_limits())?;
+        let number = i32::try_from(today.day.since_epoch()).ok()?;
+        let usual = Usual { profile, number, hour: hour_of(&today, now) };
+        Some(Self { active, now, today, usual })
     }
 
-    /// Raises what is due, and returns how many notices that were.
-    pub(super) async fn raise(&self, partition: &Partition, erasures: u64, now: UnixMs) -> RedisResult<usize> {
-        let Some(instance) = usage_notices::instance(partition).await? else { return Ok(0) };
-        let mut raised = 0;
-        for notice in self.due(partition, &instance, now).await? {
-            if usage_notices::raise(partition, erasures, &notice).await? == RaiseReply::Raised {
-                let UsageNotice { id, subject, metric, period, kind, .. } = &notice;
-                tracing::info!(notice = %id, %subject, %metric, %period, %kind, "notice raised");
-                raised += 1;
-            }
-        }
-        Ok(raised)
+    fn spike(&self, instance: &DeploymentId) -> Option<UsageNotice> {
+        let ActiveSubject { subject, metric, settings, used_today, .. } = *self.active;
+        let times = settings.spike().filter(|times| self.usual.is_spike(used_today, f64::from(*times)))?;
+        tracing::debug!(%subject, times = f64::from(times), "usage is far above the usual");
+        let limit = settings.limit_of(metric, self.today.day.into()).map(|limit| limit.get());
+        // The limit of a day may change; a spike is told once.
+        let id = UsageNotice::id_of(instance, UsageNoticeKind::Spike, (subject, metric, self.today.day.into()), None);
+        Some(self.notice(id, UsageNoticeKind::Spike, self.today.into(), used_today, limit))
     }
 
-    async fn due(&self, partition: &Partition, instance: &DeploymentId, now: UnixMs) -> RedisResult<Vec<UsageNotice>> {
-        let Self { subject, metric, settings, .. } = *self;
-        let Some(today) = DaySpan::containing(settings.zone(), now) else { return Ok(Vec::new()) };
-        let Ok(number) = i32::try_from(today.day.since_epoch()) else { return Ok(Vec::new()) };
-        let usual = Usual { profile: self.profile, number, hour: hour_of(&today, now) };
-        let mut due = Vec::new();
-        let notice = |kind, span: PeriodSpan, used: u64, limit: Option<u64>| {
-            let id = UsageNotice::id_of(instance, kind, (subject, metric, span.period), limit);
-            let topic = NoticeTopic { subject, metric, span, plan: settings.plan(), timezone: settings.zone().name() };
-            UsageNotice {
-                used,
-                limit,
-                usual_by_now: usual.by_now() as u64,
-                times_usual_tenths: tenths(self.used_today as f64 / usual.by_now().max(1.0)),
-                ..UsageNotice::new(id, kind, topic, now)
-            }
-        };
-        if let Some(times) = settings.spike().filter(|times| usual.is_spike(self.used_today, f64::from(*times))) {
-            let limit = settings.limit_of(metric, today.day.into()).map(|limit| limit.get());
-            // The limit of a day may change; a spike is told once.
-            let id = UsageNotice::id_of(instance, UsageNoticeKind::Spike, (subject, metric, today.day.into()), None);
-            due.push(UsageNotice { id, ..notice(UsageNoticeKind::Spike, today.into(), self.used_today, limit) });
-            tracing::debug!(%subject, times = f64::from(times), "usage is far above the usual");
+    /// The limits whose forecasts its plan asks for, without their usage.
+    fn limits(&'a self) -> impl Iterator<Item = JudgedLimit<'a>> {
+        let ActiveSubject { metric, settings, .. } = *self.active;
+        let config = settings.forecast().filter(|_| self.usual.day() >= USUAL_DAY_MIN);
+        config.into_iter().flat_map(move |config| {
+            let windows = settings.limits_of(metric).iter().map(|limit| limit.window);
+            let asked = windows.filter(|window| window.has_forecast() && config.windows.contains(window));
+            asked.filter_map(move |window| {
+                let span = PeriodSpan::containing(window, settings.zone(), settings.billing(), self.now)?;
+                let limit = settings.limit_of(metric, span.period)?.get();
+                let likely_from = config.probability.map(f64::from);
+                Some(JudgedLimit { of: self, span, limit, likely_from, used: 0 })
+            })
+        })
+    }
+
+    fn notice(
+        &self,
+        id: String,
+        kind: UsageNoticeKind,
+        span: PeriodSpan,
+        used: u64,
+        limit: Option<u64>,
+    ) -> UsageNotice {
+        let ActiveSubject { subject, metric, settings, used_today, .. } = *self.active;
+        let topic = NoticeTopic { subject, metric, span, plan: settings.plan(), timezone: settings.zone().name() };
+        let usual_by_now = self.usual.by_now();
+        UsageNotice {
+            used,
+            limit,
+            usual_by_now: usual_by_now as u64,
+            times_usual_tenths: tenths(used_today as f64 / usual_by_now.max(1.0)),
+            ..UsageNotice::new(id, kind, topic, self.now)
         }
-        let Some(config) = settings.forecast().filter(|_| usual.day() >= USUAL_DAY_MIN) else { return Ok(due) };
-        let limits = settings.limits_of(metric).iter().map(|limit| limit.window);
-        let windows: Vec<_> =
-            limits.filter(|window| window.has_forecast() && config.windows.contains(window)).collect();
-        if windows.is_empty() {
-            return Ok(due);
+    }
+}
+
+/// A limit whose forecast may be due.
+struct JudgedLimit<'a> {
+    of: &'a JudgedSubject<'a>,
+    span: PeriodSpan,
+    limit: u64,
+    likely_from: Option<f64>,
+    /// Units used in the period.
+    used: u64,
+}
+
+impl JudgedLimit<'_> {
+    fn counter(&self) -> MetricPeriod {
+        MetricPeriod { metric: self.of.active.metric.clone(), period: self.span.period }
+    }
+
+    fn forecast(&self, days: &BTreeMap<Day, u64>, instance: &DeploymentId) -> Option<UsageNotice> {
+        let Self { of, span, limit, likely_from, used } = *self;
+        let ActiveSubject { subject, metric, settings, profile, used_today } = *of.active;
+        let (zone, now) = (settings.zone(), of.now);
+        let in_period = LimitInPeriod { span, zone, now, used, used_today, limit, days, likely_from };
+        let forecast = WindowForecast::new(Some(profile), in_period);
+        if forecast.state != ForecastState::Likely {
+            return None;
         }
-        let days = days_of(partition, subject, metric, today.day).await?;
-        for window in windows {
-            let span = PeriodSpan::containing(window, settings.zone(), settings.billing(), now);
-            let limit = span.and_then(|span| Some((span, settings.limit_of(metric, span.period)?.get())));
-            let Some((span, limit)) = limit else { continue };
-            let of = MetricPeriod { metric: metric.clone(), period: span.period };
-            let used = query::used(partition, subject, &of).await?.unwrap_or(0);
-            let (zone, used_today, days) = (settings.zone(), self.used_today, &days);
-            let likely_from = config.probability.map(f64::from);
-            let of = LimitInPeriod { span, zone, now, used, used_today, limit, days, likely_from };
-            let forecast = WindowForecast::new(Some(self.profile), of);
-            if forecast.state == ForecastState::Likely {
-                let [expected_at, earliest_at, latest_at] =
-                    [forecast.expected_at, forecast.earliest_at, forecast.latest_at].map(|at| at.map(Rfc3339));
-                let probability = forecast.probability.map(|probability| (probability * 100.0) as u8);
-                due.push(UsageNotice {
-                    probability_percent: probability,
-                    expected_at,
-                    earliest_at,
-                    latest_at,
-                    times_usual_tenths: tenths(forecast.times_usual),
-                    ..notice(UsageNoticeKind::Forecast, span, used, Some(limit))
-                });
-            }
-        }
-        Ok(due)
+        let [expected_at, earliest_at, latest_at] =
+            [forecast.expected_at, forecast.earliest_at, forecast.latest_at].map(|at| at.map(Rfc3339));
+        let kind = UsageNoticeKind::Forecast;
+        let id = UsageNotice::id_of(instance, kind, (subject, metric, span.period), Some(limit));
+        Some(UsageNotice {
+            probability_percent: forecast.probability.map(|probability| (probability * 100.0) as u8),
+            expected_at,
+            earliest_at,
+            latest_at,
+            times_usual_tenths: tenths(forecast.times_usual),
+            ..of.notice(id, kind, span, used, Some(limit))
+        })
     }
 }
 
@@ -181,7 +246,7 @@ impl StoredNoticeJudge {
         let (Some(span), Some(today)) = (span.filter(|span| span.period == *period), today) else { return Ok(false) };
         let of = MetricPeriod { metric: metric.clone(), period: *period };
         let used = query::used(partition, subject, &of).await?.unwrap_or(0);
-        let days = days_of(partition, subject, metric, today.day).await?;
+        let days = daily_usage::read_each(partition, &[(subject, metric)], now).await?.pop().unwrap_or_default();
         match kind {
             // What was used stays true, although more is usual later in the day.
             UsageNoticeKind::Spike => Ok(settings.spike().is_some() && used >= notice.used),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use redis::RedisResult;
 
-use super::notices::ActiveSubject;
+use super::notices::{ActiveSubject, raise_due};
 use super::silence::{SilenceSearch, counts_since};
 use crate::forecast::window::hour_of;
 use crate::forecast::{DayCount, UsageProfile};
@@ -131,13 +131,12 @@ impl<'a> HourlyPass<'a> {
         for (bucket, counts) in buckets {
             let observed = self.observe(&of.metric, bucket, day, &counts, &mut slice).await?;
             // Before the profiles: a pass that is cut off here judges the same counts again.
-            for observed in observed.iter().filter(|of| of.is_current) {
+            let active = observed.iter().filter(|of| of.is_current).map(|observed| {
                 let Observed { subject, settings, profile, used_today, .. } = observed;
-                let active = ActiveSubject { subject, metric: &of.metric, settings, profile, used_today: *used_today };
-                if active.is_asked_for() {
-                    slice.notices += active.raise(self.partition, mark.erasure_epoch, self.began).await?;
-                }
-            }
+                ActiveSubject { subject, metric: &of.metric, settings, profile, used_today: *used_today }
+            });
+            let active: Vec<ActiveSubject> = active.collect();
+            slice.notices += raise_due(self.partition, mark.erasure_epoch, &active, self.began).await?;
             if !observed.is_empty() {
                 // After an erasure the next pass looks again.
                 let profiles: Vec<(&Subject, &UsageProfile)> =

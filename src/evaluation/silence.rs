@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use super::known_days::days_of;
 use crate::forecast::UsageProfile;
 use crate::forecast::silence::{is_regular, silent_since};
+use crate::ledger::daily_usage;
 use crate::ledger::usage_notices::{self, RaiseReply};
 use crate::ledger::usage_profiles::PassMark;
 use crate::redis_client::Partition;
@@ -84,7 +84,8 @@ impl SilenceSearch<'_> {
         if self.now < due || self.now.since(due) > TOLD_WITHIN {
             return Ok(false);
         }
-        let days = days_of(self.partition, subject, metric, today.day).await?;
+        let days = daily_usage::read_each(self.partition, &[(subject, metric)], self.now).await?;
+        let days = days.into_iter().next().unwrap_or_default();
         if !is_regular(&days, last.day) || days.range(last.day..).any(|(day, units)| *day > last.day && *units > 0) {
             return Ok(false);
         }
@@ -116,12 +117,12 @@ pub(super) async fn is_still_silent(
     now: UnixMs,
 ) -> RedisResult<bool> {
     let last = last_day(profile).and_then(|day| DaySpan::for_day(settings.zone(), day));
-    let (Some(last), Some(today)) = (last, DaySpan::containing(settings.zone(), now)) else { return Ok(false) };
+    let Some(last) = last else { return Ok(false) };
     if settings.silence().is_none() || notice.silent_since != Some(Rfc3339(silent_since(profile, &last))) {
         return Ok(false);
     }
-    let days = days_of(partition, &notice.subject, &notice.metric, today.day).await?;
-    Ok(days.iter().all(|(day, units)| *day <= last.day || *units == 0))
+    let days = daily_usage::read_each(partition, &[(&notice.subject, &notice.metric)], now).await?;
+    Ok(days.iter().flatten().all(|(day, units)| *day <= last.day || *units == 0))
 }
 
 /// The last day on which something was used.

@@ -65,7 +65,7 @@ impl BatchSizer {
         self.was_slow = is_slow;
     }
 
-    /// Halves all bounds after a batch that could not be committed in time.
+    /// Halves all bounds after a batch that could not be committed in time; that of entries falls to 250 at once.
     pub(super) fn failed(&mut self) {
         let BatchBounds { entries, cost } = &mut self.bounds;
         *entries = ((*entries).min(COST_MIN as u64) / 2).max(1);

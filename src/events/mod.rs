@@ -1,6 +1,6 @@
 //! The usage stream: reads after the checkpoint, parses and adds up, one batch at a time.
 //!
-//! Owns the position in the usage stream, and decides which daemon reads it. Does not write counters or alerts itself:
+//! Decides which entries of the usage stream are read, and by which daemon. Does not write counters or alerts itself:
 //! it passes batches to `ledger/`, which commits them. Read next: [`worker`], the loop; [`parse`], the rules for an
 //! event; [`lease`], one reader at a time; [`membership`], how daemons share the partitions.
 

@@ -81,6 +81,11 @@ pub const fn likely_from(window: Window) -> f64 {
     if matches!(window, Window::Week) { 0.94 } else { 0.9 }
 }
 
+/// Whether enough of a limit is used for a forecast, and not all of it.
+pub fn may_be_foreseen(used: u64, limit: u64) -> bool {
+    used < limit && used as f64 >= USED_PART * limit as f64
+}
+
 impl WindowForecast {
     const fn without_times(state: ForecastState, probability: Option<f64>) -> Self {
         Self { state, probability, expected_at: None, earliest_at: None, latest_at: None, times_usual: 1.0 }
@@ -122,7 +127,7 @@ impl LimitInPeriod<'_> {
         let day = i32::try_from(today.day.since_epoch()).ok()?;
         let mut profile = profile.clone();
         profile.close_before(day);
-        if profile.days() < DAYS_MIN || (used as f64) < USED_PART * limit as f64 {
+        if profile.days() < DAYS_MIN || !may_be_foreseen(used, limit) {
             return None;
         }
         let today_usage = DayUsage { weekday: weekday(day), hour: hour_of(&today, now), used: used_today };

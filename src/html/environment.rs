@@ -6,6 +6,7 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 use serde::Serialize;
 
 use super::href::query_value;
+use crate::types::metric_format;
 use crate::types::text::{grouped, printable};
 
 /// An environment without templates. A variable that does not exist is an error.
@@ -14,6 +15,8 @@ pub fn environment() -> Environment<'static> {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.add_filter("thousands", |number: u64| grouped(number, ","));
     environment.add_filter("separated", |text: &str| separated(text));
+    environment.add_filter("amount", amount);
+    environment.add_filter("name_in", name_in);
     environment.add_filter("query", |text: &str| query_value(text));
     environment.add_filter("printable", |text: &str| printable(text));
     environment.add_filter("exact", |text: &str| Value::from_safe_string(exact(text)));
@@ -30,6 +33,21 @@ fn separated(text: &str) -> String {
         number.parse().map_or_else(|_| part.to_owned(), |number: u64| grouped(number, ",") + rest)
     };
     parts.map(part).collect()
+}
+
+/// A count with the scale and the unit of its metric: `12.50 USD`, or `12,50 USD` with the separator `.`. `format` is
+/// anything that has them, or undefined for a metric without a format.
+fn amount(count: u64, format: &Value, separator: Option<&str>) -> String {
+    let of = |name: &str| format.get_attr(name).unwrap_or_default();
+    let scale = u8::try_from(of("scale")).unwrap_or(0);
+    metric_format::amount(count, scale, of("unit").as_str().unwrap_or_default(), separator.unwrap_or(","))
+}
+
+/// The name of a metric in texts. `formats` has the formats of metrics.
+fn name_in(metric: &str, formats: &Value) -> String {
+    let format = formats.get_attr(metric).unwrap_or_default();
+    let name = format.get_attr("name").unwrap_or_default();
+    printable(name.as_str().unwrap_or(metric))
 }
 
 /// A text as the value of a field. A form sends it back unchanged, and nothing in it changes the page around it.
@@ -52,7 +70,22 @@ pub fn shown(view: &impl Serialize) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use minijinja::context;
+
     use super::*;
+
+    /// A misplaced decimal mark is a wrong invoice. Few metrics have a format.
+    #[test]
+    fn counts_have_the_scale_and_the_unit_of_their_metric() {
+        let mut environment = environment();
+        let page = "{{ 12500000|amount(formats.cost) }} {{ 12500000|amount(formats.cost, '.') }} \
+                    {{ 4200|amount(formats.calls) }} {{ 'cost'|name_in(formats) }} {{ 'calls'|name_in(formats) }}";
+        environment.add_template("page.html", page).expect("a template");
+        let formats =
+            context! { formats => context! { cost => context! { name => "Spend <1>", unit => "USD", scale => 6 } } };
+        let shown = environment.get_template("page.html").and_then(|page| page.render(formats)).expect("a page");
+        assert_eq!(shown, "12.50 USD 12,50 USD 4,200 Spend &lt;1&gt; calls");
+    }
 
     /// A limit that is misread by a digit is ten times too high.
     #[test]

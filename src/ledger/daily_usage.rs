@@ -7,7 +7,7 @@ use redis::RedisResult;
 use super::batch::MetricPeriod;
 use super::query::{metrics_of, run};
 use crate::redis_client::{Partition, RedisClient, Scan};
-use crate::types::{Day, Keys, Metric, Subject, keys};
+use crate::types::{Day, Keys, Metric, Subject, UnixMs, keys};
 
 /// Units by metric and day, without days on which nothing was used.
 pub type DailyUsage = BTreeMap<Metric, BTreeMap<Day, u64>>;
@@ -56,7 +56,10 @@ pub async fn read(
     Ok(usage)
 }
 
-/// Reads the days of subjects in metrics, with one request. `counted` are days that may not be archived yet.
+/// Dates before today in any zone whose counters may not be archived yet.
+const DATES_BEFORE: u64 = 3;
+
+/// Reads the days of subjects in metrics up to today in their zones, with two requests.
 ///
 /// # Errors
 ///
@@ -64,13 +67,16 @@ pub async fn read(
 pub async fn read_each(
     Partition { client, keys }: &Partition,
     of: &[(&Subject, &Metric)],
-    counted: &[Day],
+    now: UnixMs,
 ) -> RedisResult<Vec<BTreeMap<Day, u64>>> {
+    let last = Day::in_utc(now).and_then(Day::next);
+    let dates = last.into_iter().flat_map(|last| (0..=DATES_BEFORE + 2).filter_map(move |back| last.before(back)));
+    let counted: Vec<Day> = dates.collect();
     let (mut values, mut units) = (redis::pipe(), redis::pipe());
     for (subject, metric) in of {
         let bucket = keys::bucket(subject.as_str());
         values.cmd("HGET").arg(keys.history(metric, bucket)).arg(subject.as_str());
-        for day in counted {
+        for day in &counted {
             units.cmd("HGET").arg(keys.usage(metric, *day, bucket)).arg(subject.as_str());
         }
     }

@@ -1,7 +1,7 @@
 //! The ledger: counters, raised alerts, the checkpoint. One script commits each batch atomically.
 //!
-//! Owns the layout of counters and records in Redis; only this folder and `types/keys.rs` know it. Never reads the
-//! stream and never decides who has which limit. Read next: [`commit`], the script behind all promises.
+//! Owns the layout of counters, records and the checkpoint in Redis. Never interprets usage events and never decides
+//! who has which limit. Read next: [`commit`], the script behind all promises.
 
 pub mod alert_ends;
 pub mod alert_judge;

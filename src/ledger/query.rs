@@ -103,14 +103,27 @@ pub async fn usage(
 }
 
 /// The count of a subject; `None` if there is no counter.
-pub async fn used(
+pub async fn used(partition: &Partition, subject: &Subject, of: &MetricPeriod) -> RedisResult<Option<u64>> {
+    Ok(used_each(partition, &[(subject, of.clone())]).await?.pop().flatten())
+}
+
+/// The counts of subjects of a partition, with one request; `None` where there is no counter.
+pub async fn used_each(
     Partition { client, keys }: &Partition,
-    subject: &Subject,
-    MetricPeriod { metric, period }: &MetricPeriod,
-) -> RedisResult<Option<u64>> {
-    let key = keys.usage(metric, *period, keys::bucket(subject.as_str()));
-    let text: Option<String> = client.query(redis::cmd("HGET").arg(&key).arg(subject.as_str())).await?;
-    text.map(|text| counter_of(&text).ok_or_else(|| no_count(&key, subject))).transpose()
+    of: &[(&Subject, MetricPeriod)],
+) -> RedisResult<Vec<Option<u64>>> {
+    let key = |(subject, MetricPeriod { metric, period }): &(&Subject, MetricPeriod)| {
+        keys.usage(metric, *period, keys::bucket(subject.as_str()))
+    };
+    let mut counts = redis::pipe();
+    for of in of {
+        counts.cmd("HGET").arg(key(of)).arg(of.0.as_str());
+    }
+    let counts: Vec<Option<String>> = run(client, &counts).await?;
+    let read = |(of, text): (&(&Subject, MetricPeriod), Option<String>)| {
+        text.map(|text| counter_of(&text).ok_or_else(|| no_count(&key(of), of.0))).transpose()
+    };
+    of.iter().zip(counts).map(read).collect()
 }
 
 /// Reads the alerts of a subject in these periods, unsorted, each with its state at `now`, server time.

@@ -2,9 +2,9 @@
 //!
 //! It may be interrupted and run again: it first removes the copies of an earlier run, so that the target matches the
 //! source's current data, and appends uncounted events once. It marks both deployments before it copies. Scripts that
-//! count or send check the marks (`moved_away` in `prelude.lua`), so a daemon that was paused or cut off changes
-//! nothing. Read next: [`marks`]; [`source`], which divides keys among partitions; [`target`] and [`surplus`], which
-//! write and compare them; [`append`] and [`compare`], the streams; [`undo`].
+//! count or send check the marks (`moved_away` in `prelude.lua`), so a daemon that was paused or cut off counts and
+//! sends nothing. Read next: [`marks`]; [`source`], which divides keys among partitions; [`target`] and [`surplus`],
+//! which write and compare them; [`append`] and [`compare`], the streams; [`undo`].
 
 mod append;
 mod clear;

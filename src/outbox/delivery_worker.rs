@@ -1,4 +1,5 @@
-//! One leased delivery: load its recipients, decide, send, settle. The dispatcher spawns a task for each.
+//! One leased delivery: load its recipients, decide, send, settle. The dispatcher spawns a task for each message. Read
+//! next: [`super::set_worker`], for several deliveries in one message.
 
 use std::error::Error;
 use std::time::Duration;

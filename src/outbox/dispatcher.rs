@@ -1,4 +1,4 @@
-//! The loop that leases due deliveries and spawns one bounded task for each.
+//! The loop that leases due deliveries and spawns one bounded task for each message.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -131,9 +131,9 @@ impl ChannelNotifier {
         }
     }
 
-    /// Why the delivery can't be sent now, if so. Checked last, so that caps count only messages that are about to be
-    /// sent.
-    async fn held_back(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
+    /// What to record if the cap does not allow an attempt now. Asked last, so that caps count only messages that are
+    /// about to be sent.
+    async fn capped(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
         match self.caps.decide_attempt(&self.channels, request.contact).await {
             // Redis was slow: an attempt that started now could exceed its lease and overlap with another worker's.
             CapDecision::Allowed if Instant::now() > request.start_by => Some(Settlement::Released(Duration::ZERO)),
@@ -239,8 +239,8 @@ impl Notifier for ChannelNotifier {
             Ok(mut labels) => labels.remove(0),
             Err(unsent) => return unsent,
         };
-        if let Some(held_back) = self.held_back(&request).await {
-            return held_back;
+        if let Some(capped) = self.capped(&request).await {
+            return capped;
         }
         let outcome = match self.send(&request, &labels).await {
             Ok(outcome) => outcome,
@@ -282,7 +282,7 @@ impl Notifier for ChannelNotifier {
             let content = request.notification.quota().map(|quota| content_of(quota, request.contact));
             items.extend(content.map(|content| SetItem { content, labels }));
         }
-        if let Some(capped) = self.held_back(first).await {
+        if let Some(capped) = self.capped(first).await {
             return vec![capped; requests.len()];
         }
         let message = MessageSet { id: &set.message_id, items };

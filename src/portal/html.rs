@@ -14,7 +14,7 @@ use super::config::PortalConfig;
 use super::sample;
 use crate::api::consent_html::preferred;
 use crate::html::environment::environment;
-use crate::types::{Locale, ONCE_A_MINUTE, UnixMs, metric_format};
+use crate::types::{Locale, ONCE_A_MINUTE, UnixMs};
 use crate::zones::Zone;
 
 /// The page in one language: its texts.
@@ -83,7 +83,6 @@ impl PortalHtml {
         let mut environment = environment();
         environment.set_fuel(Some(FUEL));
         environment.set_debug(true);
-        environment.add_filter("amount", amount);
         environment.add_filter("clock", clock);
         add(&mut environment, LAYOUT, include_str!("../../templates/portal_layout.html").to_owned())?;
         let mut languages = BTreeSet::new();
@@ -210,13 +209,6 @@ fn read_logo(path: &Path) -> Result<PortalAsset, PortalSettingError> {
         return Err(refused(format!("{path:?} has {bytes} bytes, at most {LOGO_BYTES_MAX} are allowed")));
     }
     Ok(PortalAsset::new("logo", ending, content_type, std::fs::read(path).map_err(unreadable)?))
-}
-
-/// A count with the scale and the unit of its metric: `12.50 USD`, or `12,50 USD` with the separator `.`.
-fn amount(count: u64, format: &Value, separator: Option<&str>) -> Result<String, Error> {
-    let scale = u8::try_from(format.get_attr("scale")?).unwrap_or(0);
-    let unit = format.get_attr("unit")?;
-    Ok(metric_format::amount(count, scale, unit.as_str().unwrap_or_default(), separator.unwrap_or(",")))
 }
 
 /// A time of JSON as the clocks in a zone show it, in a strftime form.

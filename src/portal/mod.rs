@@ -12,7 +12,6 @@ mod contacts;
 mod error;
 mod form;
 mod html;
-mod last_pages;
 mod notice;
 mod render;
 mod router;
@@ -23,6 +22,5 @@ mod test_message;
 mod visitor;
 
 pub(crate) use html::PortalHtml;
-pub(crate) use last_pages::LastPages;
 pub(crate) use router::with_portal;
-pub(crate) use state::{PortalState, READS_MAX};
+pub(crate) use state::{PAGES_MAX, PortalState, READS_MAX};

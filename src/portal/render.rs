@@ -7,9 +7,8 @@ use axum::response::Response;
 use minijinja::context;
 
 use super::chart::PortalChart;
-use super::last_pages::ReadPortal;
 use super::notice::{PortalFailure, PortalNotice};
-use super::state::PortalState;
+use super::state::{PortalState, ReadPortal};
 use crate::html::environment::shown;
 use crate::types::Channel;
 

@@ -7,10 +7,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 
-use super::last_pages::ReadPortal;
 use super::notice::PortalNotice;
 use super::render::{Shown, rendered, rendered_last};
-use super::state::{PortalState, WithPortal};
+use super::state::{PortalState, ReadPortal, WithPortal};
 use super::visitor::PortalVisitor;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::fields::Fields;
@@ -39,6 +38,7 @@ pub(super) async fn respond(
     };
     let page = ReadPortal { access, language, view };
     let response = rendered(portal, &page, shown);
-    portal.last_pages.keep(token, page, Instant::now());
+    let left = page.access.expires_at().since(page.view.read_at.0);
+    portal.last_pages.keep(token, page, left, Instant::now());
     response
 }

@@ -7,13 +7,17 @@ use axum::extract::State;
 use tokio::sync::Semaphore;
 
 use super::html::PortalHtml;
-use super::last_pages::LastPages;
 use crate::channels::Channels;
+use crate::html::last_pages::LastPages;
+use crate::signing::PortalAccess;
 use crate::verification::VerificationService;
 use crate::views::Observer;
+use crate::views::portal::PortalView;
 
 /// Maximum number of pages that are read at the same time.
 pub const READS_MAX: usize = 8;
+/// Maximum number of pages that are kept, of some 20 kB each.
+pub const PAGES_MAX: usize = 256;
 
 /// What the pages are rendered from, and what their forms change.
 pub struct PortalState {
@@ -29,10 +33,18 @@ pub struct PortalState {
     pub history_days: u32,
     /// Bounds the pages that are read at the same time: each needs many calls.
     pub reads: Semaphore,
-    /// What visitors see while Redis is away.
-    pub last_pages: LastPages,
+    /// What visitors see while Redis is away, by their tokens.
+    pub last_pages: LastPages<String, ReadPortal>,
     /// Templates and branding.
     pub html: PortalHtml,
+}
+
+/// A page that was read: what the token permits, and what it shows.
+#[derive(Debug)]
+pub struct ReadPortal {
+    pub(super) access: PortalAccess,
+    pub(super) language: String,
+    pub(super) view: PortalView,
 }
 
 pub(super) type WithPortal = State<Arc<PortalState>>;

@@ -42,7 +42,7 @@ impl FromRequestParts<Arc<PortalState>> for PortalVisitor {
                 rendered_last(portal, &token, told, of_request)
             }
             failure => {
-                portal.last_pages.forget(&token);
+                portal.last_pages.forget(|known| *known == token);
                 failure.into_response(portal, &parts.headers, parts.uri.path())
             }
         })

@@ -54,7 +54,8 @@ impl Partitions {
         &self.all[number.get() as usize]
     }
 
-    /// The first partition. It also stores what belongs to no subject: caps, codes and confirm links of verifications.
+    /// The first partition. It also stores what concerns all partitions, such as caps, verifications, links and the log
+    /// of actions.
     pub fn first(&self) -> &Partition {
         &self.all[0]
     }

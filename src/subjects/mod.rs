@@ -1,7 +1,7 @@
 //! The plan, limits and zone of each subject: plans from the configuration, subjects from Redis, fresh within a second.
 //!
-//! Owns the reading of `quota_subject:<subject>` and a bounded cache of it. Never counts and never alerts. Read next:
-//! [`profile`], the settings of a subject; [`watch`], how changes are noticed.
+//! Owns the reading of settings and of what grants add to limits, a bounded cache of both, and mutes. Never counts and
+//! never alerts. Read next: [`profile`], the settings of a subject; [`watch`], how changes are noticed.
 
 pub mod added_units;
 pub mod cache;

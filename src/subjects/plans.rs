@@ -119,6 +119,11 @@ impl Plans {
         self.in_effect().formats.get(metric).cloned().unwrap_or_default()
     }
 
+    /// Those of all metrics that have one.
+    pub fn formats(&self) -> BTreeMap<Metric, MetricFormat> {
+        self.in_effect().formats.clone()
+    }
+
     /// Adds the units of their metrics to listed alerts.
     pub fn add_units(&self, alerts: &mut [Alert]) {
         alerts.iter_mut().for_each(|alert| alert.unit = self.format_of(&alert.metric).unit());

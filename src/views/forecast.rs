@@ -17,9 +17,6 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{Day, DaySpan, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs};
 use crate::zones::Zone;
 
-/// Dates before and after today in UTC whose counters may not be archived yet.
-const DATES_BEFORE: u64 = 3;
-
 /// Whether and when a limit will be reached in its period.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Forecast")]
@@ -72,11 +69,8 @@ pub async fn read_known(
     of: &[(&Subject, &Metric)],
     now: UnixMs,
 ) -> RedisResult<Vec<KnownUsage>> {
-    let dates = Day::in_utc(now).and_then(Day::next).into_iter();
-    let counted: Vec<Day> =
-        dates.flat_map(|last| (0..=DATES_BEFORE + 1).filter_map(move |back| last.before(back))).collect();
     let profiles = usage_profiles::read_each(partition, of).await?;
-    let days = daily_usage::read_each(partition, of, &counted).await?;
+    let days = daily_usage::read_each(partition, of, now).await?;
     let known = profiles.into_iter().zip(days);
     Ok(known.map(|(profile, days)| KnownUsage { profile: profile.read(), days }).collect())
 }

@@ -2,8 +2,8 @@
 //! explanations.
 //!
 //! Each view is one type with one JSON form and its reading from Redis, so that the command line and HTTP show the
-//! same. Fields are only added to a form, never removed. Times are text (RFC 3339, UTC). Views only read, with bounded
-//! work per call, and do not print.
+//! same. Fields are only added to a form, never removed. Times are text (RFC 3339, UTC). Views only read, in bounded
+//! calls to Redis, and do not print.
 
 pub(crate) mod actions;
 pub(crate) mod alert_list;

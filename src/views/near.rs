@@ -19,7 +19,7 @@ use crate::subjects::Plans;
 use crate::types::alert::used_percent;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertId, AlertThreshold, Metric, MetricUnit, Percent, Period, Subject, UnixMs, Window, keys,
+    Alert, AlertId, AlertThreshold, DisplayName, Metric, MetricUnit, Percent, Period, Subject, UnixMs, Window, keys,
 };
 
 /// Subjects near to a limit, in one slice of the recorded alerts.
@@ -41,6 +41,9 @@ pub struct NearView {
 #[schemars(rename = "NearSubject")]
 pub struct NearSubjectView {
     pub subject: Subject,
+    /// Its display name; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<DisplayName>,
     /// The plan, today.
     pub plan: String,
     pub metric: Metric,
@@ -100,6 +103,7 @@ type Place = (Reverse<u64>, Subject, Metric, Period);
 pub struct NearRow {
     pub count: SubjectCount,
     of: MetricPeriod,
+    name: Option<DisplayName>,
     plan: String,
     limit: u64,
     /// Ascending by the count that reaches them; at least one.
@@ -208,12 +212,14 @@ impl Observer {
         for part in counts.chunks(SETTINGS_AT_ONCE) {
             settings.extend(plans_and_limits(first, &self.plans, &of, part).await?);
         }
-        let row =
-            |((mut alerts, count), PlanAndLimit { plan, limit, .. }): ((Vec<Alert>, SubjectCount), PlanAndLimit)| {
-                let limit = limit.filter(|limit| *limit > 0)?;
-                alerts.sort_by_key(|alert| (alert.threshold_units, alert.threshold));
-                Some(NearRow { count, of: of.clone(), plan, limit, alerts })
-            };
+        let row = |((mut alerts, count), PlanAndLimit { name, plan, limit, .. }): (
+            (Vec<Alert>, SubjectCount),
+            PlanAndLimit,
+        )| {
+            let limit = limit.filter(|limit| *limit > 0)?;
+            alerts.sort_by_key(|alert| (alert.threshold_units, alert.threshold));
+            Some(NearRow { count, of: of.clone(), name, plan, limit, alerts })
+        };
         Ok(subjects.into_values().zip(counts).zip(settings).filter_map(row).collect())
     }
 }
@@ -229,6 +235,7 @@ impl NearSubjectView {
         });
         Self {
             subject: row.count.subject.clone(),
+            name: row.name.clone(),
             plan: row.plan.clone(),
             metric: row.of.metric.clone(),
             unit: plans.format_of(&row.of.metric).unit(),

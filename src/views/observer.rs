@@ -1,5 +1,7 @@
 //! What the read models about all subjects are read with.
 
+use std::time::Duration;
+
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::outbox::MultiplePolicy;
@@ -17,6 +19,8 @@ pub struct Observer {
     pub configured: Vec<Contact>,
     /// Which alerts are sent if a count passes several thresholds at once.
     pub on_multiple: MultiplePolicy,
+    /// How long a delivery is retried.
+    pub give_up_after: Duration,
     /// The plans in effect.
     pub plans: Plans,
 }

@@ -16,13 +16,13 @@ use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::cache::{added_from, ask_added};
-use crate::subjects::record::{PLAN, THRESHOLDS, limit_field};
+use crate::subjects::record::{NAME, PLAN, THRESHOLDS, limit_field};
 use crate::subjects::{Plans, StoredLevel, StoredLevels};
 use crate::types::alert::percent_of_limit;
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    BillingDay, LimitUnits, Metric, MetricFormat, Period, PeriodSpan, Subject, Threshold, UnixMs, Window,
+    BillingDay, DisplayName, LimitUnits, Metric, MetricFormat, Period, PeriodSpan, Subject, Threshold, UnixMs, Window,
 };
 use crate::zones::Zone;
 
@@ -50,6 +50,9 @@ pub struct TopView {
 #[schemars(rename = "RankedSubject")]
 pub struct RankedSubjectView {
     pub subject: Subject,
+    /// Its display name; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<DisplayName>,
     /// The plan, today.
     pub plan: String,
     pub used: u64,
@@ -136,8 +139,8 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
         subjects.extend(part.iter().zip(plans_and_limits).map(|(count, of_subject)| {
             let SubjectCount { subject, used } = count.clone();
             let used_percent = of_subject.limit.and_then(|limit| percent_of_limit(used, limit));
-            let PlanAndLimit { plan, limit, thresholds } = of_subject;
-            RankedSubjectView { subject, plan, used, limit, used_percent, forecast: None, thresholds }
+            let PlanAndLimit { name, plan, limit, thresholds } = of_subject;
+            RankedSubjectView { subject, name, plan, used, limit, used_percent, forecast: None, thresholds }
         }));
     }
     let MetricPeriod { metric, period } = of.clone();
@@ -152,8 +155,9 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     Ok(TopView { metric, format, window: period.window(), period, by: *by, read_at, subjects })
 }
 
-/// The plan and limit of a subject.
+/// The name, plan and limit of a subject.
 pub(super) struct PlanAndLimit {
+    pub(super) name: Option<DisplayName>,
     pub(super) plan: String,
     pub(super) limit: Option<u64>,
     pub(super) thresholds: Vec<Threshold>,
@@ -165,7 +169,7 @@ pub(super) async fn plans_and_limits(
     of: &MetricPeriod,
     counts: &[SubjectCount],
 ) -> RedisResult<Vec<PlanAndLimit>> {
-    let names = [PLAN.to_owned(), THRESHOLDS.to_owned(), limit_field(&of.metric)];
+    let names = [NAME.to_owned(), PLAN.to_owned(), THRESHOLDS.to_owned(), limit_field(&of.metric)];
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for count in counts {
@@ -184,8 +188,8 @@ pub(super) async fn plans_and_limits(
         let stored = StoredLevels::of_subject(StoredLevel { subject: count.subject.clone(), fields, added });
         let settings = SubjectSettings::read(&stored, plans);
         let limit = settings.limit_of(&of.metric, of.period);
-        let SubjectSettings { plan, thresholds, .. } = settings;
-        Ok(PlanAndLimit { plan, limit: limit.map(LimitUnits::get), thresholds })
+        let SubjectSettings { name, plan, thresholds, .. } = settings;
+        Ok(PlanAndLimit { name, plan, limit: limit.map(LimitUnits::get), thresholds })
     };
     counts.iter().map(of_subject).collect()
 }

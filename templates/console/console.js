@@ -55,6 +55,16 @@
     labelCells(root);
   };
 
+  // The other pages: a key or a click elsewhere closes them.
+  const more = byId("more"), close = (event) => {
+    if (!more?.open || more.contains(event.target) && event.key !== "Escape") return;
+    if (more.contains(document.activeElement)) more.querySelector("summary").focus();
+    more.open = false;
+  };
+  addEventListener("pointerdown", close);
+  addEventListener("focusin", close);
+  addEventListener("keydown", (event) => event.key === "Escape" && close(event));
+
   // On a small screen the navigation scrolls.
   document.querySelector("header [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 
@@ -125,6 +135,8 @@
     responseMs = performance.now() - began;
     // The session is over, or the page is another one now.
     if (response.type === "opaqueredirect") return location.reload();
+    // An earlier page, because Redis was away.
+    if (response.ok && live.dataset.last) return location.reload();
     if (response.status !== 304 && !response.ok) throw new Error("status " + response.status);
     asOf.dateTime = new Date(response.headers.get("Date")).toISOString();
     if (response.status === 304) return "";

@@ -340,6 +340,17 @@ test("everything is done with the keyboard alone, and each key can be turned off
   await press("Enter");
   await page.getByRole("heading", { name: "hooli" }).waitFor();
 
+  await page.setViewportSize({ width: 380, height: 800 });
+  await page.locator("#more summary").focus();
+  await press("Enter");
+  assert.deepEqual(await obstacles(page, "more"), []);
+  await press("Escape");
+  assert.ok(!(await page.getByRole("link", { name: "Mutes" }).isVisible()), "it is closed");
+  await press("Enter", "Tab", "Enter");
+  await page.getByRole("heading", { name: "Mutes" }).waitFor();
+  assert.equal(await page.locator("#more summary").innerText(), "More: Mutes");
+  await page.setViewportSize({ width: 1280, height: 900 });
+
   await go(page, "deliveries?state=dead");
   await press("j", "j", "k");
   const rows = page.locator("tbody tr");
@@ -403,6 +414,34 @@ test("a page prints without navigation, and near subjects are a file for spreads
   const text = (await (await download.createReadStream()).setEncoding("utf8").toArray()).join("");
   assert.match(text, /^subject,plan,metric,[\s\S]*\r\nglobex,free,requests,day,[\d-]+,5400,5000,108,/);
   assert.ok(!text.includes("hooli"));
+  await context.close();
+});
+
+test("while Redis is away a page is shown again, grayed, and it refreshes when Redis is back", async () => {
+  const context = await visit();
+  const page = await logIn(context);
+  await go(page, "deliveries?state=dead");
+  const row = await page.locator("tbody tr").first().innerText();
+  await sample.daemon.letRedisAnswer(false);
+  await page.reload();
+  await page.getByText("Redis does not answer, and this page is not up to date").waitFor();
+  assert.ok(await page.locator("tbody tr").first().isVisible() && row);
+  for (const width of [1280, 380]) {
+    await page.setViewportSize({ width, height: 900 });
+    assert.deepEqual(await obstacles(page, "last"), []);
+    await page.screenshot({ path: `${SHOTS}/last-${width}.png` });
+  }
+  const controls = page.locator("header, #live").locator("button, input:not([type=hidden]), select");
+  const enabled = await controls.evaluateAll((all) =>
+    all.filter((one) => !one.matches(":disabled")).map((one) => one.textContent));
+  assert.deepEqual(enabled, ["Log out"]);
+  await go(page, "destinations");
+  await page.getByRole("heading", { name: "Service Unavailable" }).waitFor();
+  await go(page, "deliveries?state=dead");
+  await page.locator("#live[data-last]").waitFor();
+  await sample.daemon.letRedisAnswer(true);
+  await page.locator("#live:not([data-last])").waitFor();
+  await page.getByRole("button", { name: "Replay…" }).waitFor();
   await context.close();
 });
 

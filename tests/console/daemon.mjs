@@ -1,6 +1,6 @@
 // A daemon with an embedded Redis, receivers and sample data, on free ports and in a folder of its own.
 import { execFile, spawn } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -166,6 +166,15 @@ first = "1s"
   async portal(subject, asked) {
     const { url } = await (await this.post(`v1/subjects/${encodeURIComponent(subject)}/portal`, asked)).json();
     return url;
+  }
+
+  /** Stops its Redis, as if it hung, or lets it go on. */
+  async letRedisAnswer(answers) {
+    const tasks = `/proc/${this.process.pid}/task`;
+    const of = (task) => readFile(`${tasks}/${task}/children`, "utf8");
+    const children = (await Promise.all((await readdir(tasks)).map(of))).join(" ").split(" ").filter(Boolean);
+    if (children.length !== 1) throw new Error(`the daemon has the children ${children}`);
+    process.kill(Number(children[0]), answers ? "SIGCONT" : "SIGSTOP");
   }
 
   async stop() {

@@ -116,3 +116,28 @@ test("a site of portal.origins shows the portal in a frame, and no other site do
   assert.deepEqual(others, []);
   await context.close();
 });
+
+test("while Redis is away a customer sees the page again, grayed, without forms", async () => {
+  const context = await browser.visit({ viewport: { width: 380, height: 800 } });
+  const page = await context.newPage();
+  await page.goto(await daemon.portal("acme", { ...MAY_ALL, locale: "en" }));
+  const used = await page.locator(".figure").first().innerText();
+  await page.getByRole("button", { name: "Send a test message" }).first().waitFor();
+  await daemon.letRedisAnswer(false);
+  try {
+    await page.reload();
+    await page.getByRole("alert").filter({ hasText: "This is the state as of" }).waitFor();
+    assert.equal(await page.locator(".stale .figure").first().innerText(), used);
+    assert.equal(await page.locator("button, input, select").count(), 0);
+    assert.deepEqual(await obstacles(page, "last"), []);
+    await page.screenshot({ path: `${SHOTS}/portal-last-380.png`, fullPage: true });
+  } finally {
+    await daemon.letRedisAnswer(true);
+  }
+  await eventually("the page is back", async () => {
+    await page.getByRole("link", { name: "Try again" }).click();
+    return (await page.locator(".stale").count()) === 0;
+  });
+  await page.getByRole("button", { name: "Send a test message" }).first().waitFor();
+  await context.close();
+});

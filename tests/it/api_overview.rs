@@ -247,9 +247,12 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
     let contacts = json!([serde_json::to_value(webhook("b")).expect("JSON"), disabled]);
     outbox.set_contacts(&subject("slow"), &contacts.to_string()).await;
     outbox.fan_out_new(&failing, &[webhook("b")]).await;
-    let far = server_time(&outbox.client).await.plus(600_000).0.to_string();
+    let now = server_time(&outbox.client).await;
+    let (since, far) = (now.plus(-3_600_000), now.plus(600_000).0.to_string());
+    let (opened, away) = (since.0.to_string(), "60000");
     let open = format!("{}https://b.test", outbox.keys.destination_prefix());
-    let () = outbox.run("HSET", &[open.as_str(), "failures", "5", "probe_at_ms", &far]).await;
+    let state = ["failures", "5", "probe_at_ms", &far, "opened_at_ms", &opened, "away_ms", away];
+    let () = outbox.run("HSET", &[&[open.as_str()][..], &state].concat()).await;
     let () = outbox.run("ZADD", &[outbox.keys.circuits().as_str(), &far, "https://b.test"]).await;
     let refused = outbox.keys.refused();
     let () = outbox.run("XADD", &[refused.as_str(), "*", "entry", "1-1", "reason", "bad_units", "detail", "no"]).await;
@@ -260,9 +263,16 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
         (overview["counting"]["state"] == "up_to_date" && overview["counting"]["daemons"] == 1).then_some(overview)
     });
     let overview = overview.await;
+    // Three days, and the minute without a daemon.
+    let until = since.plus(3 * 86_400_000 + 60_000);
+    let next: UnixMs = UnixMs(far.parse().expect("a time"));
+    let failing_cause = format!(
+        "https://b.test fails since {since}: 1 delivery waits. The next attempt is at {next}. Nothing is lost: \
+         quotabell retries until {until}."
+    );
     let expected = [
         ("sending_off", "--no-send", "quotabell run"),
-        ("receiver_failing", "https://b.test fails: 1 delivery waits", "retry --destination https://b.test"),
+        ("receiver_failing", failing_cause.as_str(), "retry --destination https://b.test"),
         (
             "deliveries_dead",
             "1 delivery is dead: 1 to https://a.test: receiver answered 503.",
@@ -292,6 +302,15 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
     assert_eq!(printed.code, 3, "{}", printed.told());
     let printed: Value = serde_json::from_str(&printed.stdout).expect("JSON");
     assert_eq!((&printed["problems"], &printed["verdict"]), (&overview["problems"], &overview["verdict"]));
+
+    let destinations = get(&api, "/v1/destinations").await;
+    for one in destinations["destinations"].as_array().expect("a list") {
+        let is_slow = one["destination"] == "https://b.test";
+        let times = is_slow.then(|| (since.to_string(), until.to_string())).unzip();
+        assert_eq!((&one["failing_since"], &one["retried_until"]), (&json!(times.0), &json!(times.1)), "{one}");
+    }
+    let listed = quotabell(["deliveries", "destinations", "--json"]).redis(&outbox.server.url()).run().expect_done();
+    assert!(listed.contains(&format!("\"retried_until\":\"{until}\"")), "{listed}");
 
     let system = get(&api, "/v1/system").await;
     assert_eq!((&system["daemons"][0]["sends"], &system["daemons"][0]["reads"]), (&json!(false), &json!([0])));

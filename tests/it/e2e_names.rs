@@ -61,12 +61,17 @@ async fn amounts_names_and_links_reach_people_and_follow_a_reload() {
     let shown = api.caller.get("/v1/subjects/cust%201/usage").await.json();
     assert_eq!((&shown["name"], of(&shown["metrics"][0])), (&json!("Acme Inc."), of(&json[0]["metrics"][0])));
     let top = run(&url, &["top", "--metric", "cost"]).expect_done();
-    assert!(top.contains("16.00 USD  20.00 USD"), "{top}");
+    assert!(top.contains("16.00 USD  20.00 USD") && top.contains("cust 1   Acme Inc."), "{top}");
     let explained = run(&url, &["explain", "cust 1"]).expect_done();
     assert!(explained.contains("cust 1 (Acme Inc.) has plan free"), "{explained}");
-    assert!(explained.contains("It has used 16.00 USD of 20.00 USD of cost (80%)"), "{explained}");
+    assert!(explained.contains("It has used 16.00 USD of 20.00 USD of API spend (cost) (80%)"), "{explained}");
     let listed = run(&url, &["alerts"]).expect_done();
     assert!(listed.contains("12.50 USD") && !listed.contains("12500000"), "{listed}");
+    let ranked = &run(&url, &["top", "--metric", "cost", "--json"]).expect_json()[0];
+    let near = api.caller.get("/v1/near").await.json();
+    for one in [&ranked["subjects"][0], &near["subjects"][0]] {
+        assert_eq!(one["name"], "Acme Inc.", "{one}");
+    }
     let expected = &units_of(&run(&url, &["alerts", "--json"]).expect_json()[0]);
     assert_eq!(expected, &json!(["USD", 6]));
     for (path, pointer) in [

@@ -1,5 +1,7 @@
 //! Destinations with pending deliveries: the waiting deliveries, the attempts in flight, and the circuit of each.
 
+use std::time::Duration;
+
 use redis::{Pipeline, RedisResult};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,8 @@ use crate::views::Cursor;
 
 /// Number of destinations that are read in one call.
 const READ_MAX: usize = 500;
+/// A delay of an attempt through an open circuit that `schedule.lua` takes for normal (`PROBE_LATE`).
+const PROBE_LATE: Duration = Duration::from_secs(60);
 
 /// A destination in one partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -31,6 +35,23 @@ pub struct DestinationView {
     pub circuit: CircuitState,
     /// When the next attempt is made through an open circuit.
     pub next_probe: Option<Rfc3339>,
+    /// When its circuit opened, after some failures in a row; null while it is closed.
+    pub failing_since: Option<Rfc3339>,
+    /// When the deliveries that waited then are given up, unless an attempt works before; null while the circuit is
+    /// closed. Later ones are retried longer. Time in which no daemon sends does not count.
+    pub retried_until: Option<Rfc3339>,
+    /// When the time of these deliveries began, later by the time without a daemon.
+    #[serde(skip)]
+    pub counted_from: Option<UnixMs>,
+}
+
+impl DestinationView {
+    /// The same with the end of the retries, as `lease.lua` gives deliveries up.
+    #[must_use]
+    pub fn retried_for(self, give_up_after: Duration) -> Self {
+        let until = self.counted_from.map(|began| Rfc3339(began.after(give_up_after)));
+        Self { retried_until: until, ..self }
+    }
 }
 
 text_enum! {
@@ -68,6 +89,7 @@ pub async fn destination_slice(
     partitions: &Partitions,
     from: DestinationCursor,
     limit: usize,
+    give_up_after: Duration,
 ) -> RedisResult<DestinationsView> {
     let mut cursor = from;
     let mut destinations = Vec::new();
@@ -93,6 +115,7 @@ pub async fn destination_slice(
         };
     }
     let is_over = cursor.partition >= partitions.count() as usize;
+    let mut destinations: Vec<_> = destinations.into_iter().map(|view| view.retried_for(give_up_after)).collect();
     sort_by_waiting(&mut destinations);
     let next = (!is_over).then(|| Cursor(cursor).to_string());
     Ok(DestinationsView { examined: destinations.len(), destinations, next })
@@ -144,13 +167,14 @@ pub async fn read_destinations(
         pipeline.cmd("ZCARD").arg(keys.due(name));
         pipeline.cmd("ZCOUNT").arg(format!("{}{name}", keys.leased_prefix())).arg(format!("({}", now.0)).arg("+inf");
         let state = format!("{}{name}", keys.destination_prefix());
-        pipeline.cmd("HMGET").arg(state).arg("bound").arg("failures").arg("probe_at_ms");
+        let fields = ["bound", "failures", "probe_at_ms", "opened_at_ms", "away_ms"];
+        pipeline.cmd("HMGET").arg(state).arg(&fields);
     }
-    type Read = (u64, u64, (Option<u64>, Option<u64>, Option<i64>));
+    type Read = (u64, u64, (Option<u64>, Option<u64>, Option<i64>, Option<i64>, Option<u64>));
     let replies: Vec<redis::Value> = client.pipe(&pipeline).await?;
     let mut views = Vec::with_capacity(names.len());
     for (name, reply) in names.iter().zip(replies.chunks(3)) {
-        let (queued, leased, (bound, failures, probe)): Read =
+        let (queued, leased, (bound, failures, probe, opened, away)): Read =
             redis::from_redis_value(redis::Value::Array(reply.to_vec()))?;
         // Leases above the bound come after those of running attempts.
         let in_flight = bound.map_or(leased, |bound| leased.min(bound));
@@ -163,6 +187,13 @@ pub async fn read_destinations(
             failures,
             circuit: if probe.is_some() { CircuitState::Open } else { CircuitState::Closed },
             next_probe: probe.map(|probe| Rfc3339(UnixMs(probe))),
+            failing_since: opened.map(|opened| Rfc3339(UnixMs(opened))),
+            retried_until: None,
+            counted_from: opened.map(|opened| {
+                let late = probe.map_or(Duration::ZERO, |probe| now.since(UnixMs(probe)));
+                let late = if late > PROBE_LATE { late } else { Duration::ZERO };
+                UnixMs(opened).after(Duration::from_millis(away.unwrap_or(0)) + late)
+            }),
         });
     }
     Ok(views)

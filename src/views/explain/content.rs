@@ -16,9 +16,10 @@ pub(super) fn crossing(alert: &Alert, of: &MetricFormat, stream: &str) -> Vec<St
     let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
     let raised: [String; CROSSING] = [
         format!(
-            "{subject} reached {} of {} of {metric} {}: the count went from {} to {}, and {} {} needed.",
+            "{subject} reached {} of {} of {} {}: the count went from {} to {}, and {} {} needed.",
             threshold_name(*threshold),
             of.counted(*limit),
+            of.labelled(metric),
             match period.has_end() {
                 true => format!("in the {window} {period} ({timezone})"),
                 false => "in total".to_owned(),
@@ -72,7 +73,8 @@ pub(super) fn notice(detail: &DeliveryDetailView, of: &MetricFormat) -> Option<S
 
 /// Explains why a notice of usage was raised.
 fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
-    let UsageNotice { id, kind, subject, metric, window, period, used, usual_by_now, raised_at, .. } = notice;
+    let UsageNotice { id, kind, subject, window, period, used, usual_by_now, raised_at, .. } = notice;
+    let metric = of.labelled(&notice.metric);
     let why = match kind {
         UsageNoticeKind::Forecast => format!(
             "the limit of {} of {metric} in the {window} {period} would probably be reached ({}%)",
@@ -98,7 +100,8 @@ fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
 
 /// Explains why the end of alerts was raised.
 fn resolved(notice: &ResolvedNotice, of: &MetricFormat) -> String {
-    let ResolvedNotice { id, scope, subject, metric, window, period, thresholds, used, .. } = notice;
+    let ResolvedNotice { id, scope, subject, window, period, thresholds, used, .. } = notice;
+    let metric = of.labelled(&notice.metric);
     let what = match scope {
         ResolvedScope::Quota => "the last open alert",
         ResolvedScope::Alert => "the alert",
@@ -133,7 +136,8 @@ const fn ended_because(reason: EndReason) -> &'static str {
 
 /// Explains why the notice before units of a grant expire was raised.
 fn expiring_grant(notice: &GrantNotice, of: &MetricFormat) -> String {
-    let GrantNotice { id, subject, metric, window, grant, units, remaining, expires_at, raised_at, .. } = notice;
+    let GrantNotice { id, subject, window, grant, units, remaining, expires_at, raised_at, .. } = notice;
+    let metric = of.labelled(&notice.metric);
     format!(
         "It is no alert but a notice: {} of {} of grant {grant} of {subject} ({metric}, {window}) were left at \
          {raised_at} and expire at {expires_at}. Its id is {id}.",

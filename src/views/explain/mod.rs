@@ -43,8 +43,6 @@ const OUTBOX_READS_MAX: usize = 20;
 pub struct Explainer {
     pub observer: Observer,
     pub channels: Arc<Channels>,
-    /// How long a delivery is attempted.
-    pub give_up_after: Duration,
     /// How long after the end of its day an event may arrive.
     pub late_max: Duration,
 }
@@ -254,7 +252,7 @@ impl Explainer {
             contacts,
             pause: pause.as_ref(),
             destination: destinations.into_iter().next(),
-            give_up_after: self.give_up_after,
+            give_up_after: self.observer.give_up_after,
             first_attempt: detail.first_attempt.map(|first| first.after(paused)),
             daemons,
             format: detail.quota().map(|quota| self.observer.plans.format_of(quota.metric())).unwrap_or_default(),

@@ -102,10 +102,11 @@ fn exhausted(level: &UsageView, refuse_at: RefuseAt) -> Vec<String> {
         };
         (used >= refuse_at.units_max(limit)).then(|| {
             format!(
-                "Checks are refused by the level {} above it: it has used {} of {} of {metric} {span}.",
+                "Checks are refused by the level {} above it: it has used {} of {} of {} {span}.",
                 level.subject,
                 format.amount(used),
-                format.counted(limit.get())
+                format.counted(limit.get()),
+                format.labelled(metric)
             )
         })
     };
@@ -132,13 +133,14 @@ fn of_window(
             Some(_) => "the limit is 0 until units are granted, so nothing is alerted and checks refuse",
             None => "no limit holds, so nothing is alerted",
         };
-        return vec![format!("It has used {} of {metric} {span}; {why}.", format.counted(used))];
+        return vec![format!("It has used {} of {} {span}; {why}.", format.counted(used), format.labelled(metric))];
     };
     let percent = window.used_percent.unwrap_or_default();
     let mut said = vec![format!(
-        "It has used {} of {} of {metric} ({percent}%) {span}{}.",
+        "It has used {} of {} of {} ({percent}%) {span}{}.",
         format.amount(used),
         format.counted(limit.get()),
+        format.labelled(metric),
         resets_at.map(|end| format!(", which ends at {end}")).unwrap_or_default()
     )];
     let forecast = window.forecast.as_ref();

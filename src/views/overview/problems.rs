@@ -9,6 +9,7 @@ use crate::contacts::Contact;
 use crate::outbox::Pause;
 use crate::types::text::{grouped, pluralize, shell_word};
 use crate::types::text_form::text_enum;
+use crate::types::timestamp::Rfc3339;
 use crate::types::{Destination, Subject, UnixMs};
 use crate::views::deliveries::{DeadCauseView, DestinationView};
 use crate::views::refused::RefusedReasonsView;
@@ -71,6 +72,18 @@ pub struct FailingReceiver {
     pub view: DestinationView,
     /// The last error of a delivery that waits.
     pub error: Option<String>,
+}
+
+impl FailingReceiver {
+    /// Adds the same receiver in another partition: the earliest of each time counts.
+    pub fn add(&mut self, other: DestinationView, error: Option<String>) {
+        let earlier = |a: Option<Rfc3339>, b: Option<Rfc3339>| a.into_iter().chain(b).min();
+        self.view.waiting += other.waiting;
+        self.view.failing_since = earlier(self.view.failing_since, other.failing_since);
+        self.view.retried_until = earlier(self.view.retried_until, other.retried_until);
+        self.view.next_probe = earlier(self.view.next_probe, other.next_probe);
+        self.error = self.error.take().or(error);
+    }
 }
 
 /// What the problems follow from.
@@ -215,11 +228,13 @@ impl OverviewFacts {
 }
 
 fn failing(FailingReceiver { view, error }: &FailingReceiver) -> SystemProblemView {
-    let DestinationView { destination, waiting, next_probe, .. } = view;
+    let DestinationView { destination, waiting, next_probe, failing_since, retried_until, .. } = view;
     let waits = pluralize(*waiting, "delivery waits", "deliveries wait");
     let error = error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
+    let since = failing_since.map(|since| format!(" since {since}")).unwrap_or_default();
     let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
-    let cause = format!("{destination} fails: {waits}{error}.{next} Nothing is lost: quotabell retries.");
+    let until = retried_until.map(|until| format!(" until {until}")).unwrap_or_default();
+    let cause = format!("{destination} fails{since}: {waits}{error}.{next} Nothing is lost: quotabell retries{until}.");
     let command = retry_command(destination);
     let problem = problem(SystemProblemKind::ReceiverFailing, cause, command, (*waiting).max(1));
     SystemProblemView { destination: Some(destination.clone()), ..problem }

@@ -119,11 +119,9 @@ impl Observer {
             let names: Vec<Destination> = names.iter().map(|name| Destination::from_stored(name)).collect();
             for view in read_destinations(partition, &names).await? {
                 let error = deliveries::last_error_at(partition, &view.destination).await?;
+                let view = view.retried_for(self.give_up_after);
                 match failing.get_mut(&view.destination) {
-                    Some(known) => {
-                        known.view.waiting += view.waiting;
-                        known.error = known.error.take().or(error);
-                    }
+                    Some(known) => known.add(view, error),
                     None => drop(failing.insert(view.destination.clone(), FailingReceiver { view, error })),
                 }
             }

@@ -1,0 +1,95 @@
+//! What single pages of the console show.
+
+use crate::support::books::raise;
+use crate::support::console::{Visitor, found, judge};
+use crate::support::daemon::DaemonSetup;
+use crate::support::outbox::{LONG, Outbox, json as stored, outcome, settle, subject, webhook};
+use quotabell::outbox::Settlement;
+use quotabell::types::OutcomeClass;
+
+/// A console for this machine, of a daemon that sends nothing, with these settings.
+async fn console(outbox: &Outbox, settings: &str) -> (crate::support::daemon::Daemon, Visitor, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("quotabell.toml");
+    std::fs::write(&config, settings).expect("writable");
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL_CONFIG", &config.display().to_string());
+    let mut daemon = setup.env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").argument("--no-send").start().await;
+    let visitor = Visitor::new(daemon.console().await);
+    (daemon, visitor, folder)
+}
+
+/// An operator who reads 1,250 for 12.50 USD tells the customer a wrong number.
+#[tokio::test]
+async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
+    let outbox = Outbox::start();
+    let raised = raise(&outbox.client, "alice", 80, 4200, 1000).await;
+    outbox.set_contacts(&subject("alice"), &stored(&[webhook("b")])).await;
+    let key = outbox.keys.subject(&subject("alice"));
+    let () = outbox.run("HSET", &[key.as_str(), "name", "Acme Inc."]).await;
+    outbox.fan_out_new(&raised, &[webhook("b")]).await;
+    let settings = "[metrics.requests]\nname = \"API spend\"\nunit = \"USD\"\nscale = 2\n";
+    let (daemon, visitor, _folder) = console(&outbox, settings).await;
+    for page in ["/", "/near", "/alerts", "/subject?id=alice", "/top?by=used", "/deliveries"] {
+        let answer = visitor.get(page).await;
+        judge(page, &answer);
+        assert!(answer.status == 200 && answer.text.contains("API spend"), "{page}: {}", answer.text);
+        if page == "/top?by=used" {
+            assert!(answer.text.contains(">42.00 USD<") && answer.text.contains(">50.00 USD<"), "{}", answer.text);
+        } else if page != "/deliveries" {
+            assert!(answer.text.contains("42.00 USD of 50.00 USD"), "{page}: {}", answer.text);
+        }
+        assert!(!answer.text.contains("4,200"), "{page}: {}", answer.text);
+        let has_name = !["/alerts", "/deliveries"].contains(&page);
+        assert!(!has_name || answer.text.contains("Acme Inc."), "{page}: {}", answer.text);
+    }
+    let csv = visitor.get("/near.csv").await;
+    assert!(csv.text.contains("alice,free,requests,") && csv.text.contains(",4200,5000,"), "{}", csv.text);
+    daemon.drain().await;
+}
+
+/// Why has it not arrived? A page without the order and the time of what happened does not say.
+#[tokio::test]
+async fn the_attempts_of_a_delivery_are_a_timeline() {
+    let outbox = Outbox::start();
+    let raised = raise(&outbox.client, "alice", 80, 4200, 1000).await;
+    outbox.fan_out_new(&raised, &[webhook("a"), webhook("b")]).await;
+    let [one, other] = &outbox.lease("t", LONG).await.leased[..] else { panic!("two are due") };
+    let failed = outcome(OutcomeClass::Transient);
+    for (leased, end) in [
+        (one, Settlement::Dead(outcome(OutcomeClass::Permanent))),
+        (other, Settlement::Retry(failed, std::time::Duration::from_secs(60))),
+    ] {
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
+    }
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    for (leased, expected) in [
+        (one, ["made", "failed for good", "<span class=\"state dead\">"]),
+        (other, ["made", "</span> failed</strong>", "next attempt"]),
+    ] {
+        let page = visitor.get(&format!("/delivery?id={}", leased.id)).await;
+        judge("/delivery", &page);
+        let lists = found(&page.text, "(?s)<ol class=\"timeline\" role=\"list\">(.*?)</ol>");
+        let items = found(lists[0], "(?s)<li[^>]*>(.*?)</li>");
+        assert_eq!(items.len(), expected.len(), "{}", lists[0]);
+        for (item, part) in items.iter().zip(expected) {
+            assert!(item.contains(part) && item.contains("<time datetime=\""), "{part} is not in {item}");
+        }
+        assert!(items[1].contains(" ms") && items[1].contains("status 503"), "{}", items[1]);
+    }
+    daemon.drain().await;
+}
+
+/// A page that no navigation names is found by nobody, and one that is not marked tells nobody where they are.
+#[tokio::test]
+async fn the_navigation_has_every_list_and_marks_the_present_one() {
+    let outbox = Outbox::start();
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    for (page, summary) in [("near", "More"), ("system", "More"), ("mutes", "More: Mutes"), ("log", "More: Log")] {
+        let answer = visitor.get(&format!("/{page}")).await;
+        assert_eq!(found(&answer.text, "(?s)<summary>(More.*?)</summary>"), [summary], "{page}");
+        let nav = found(&answer.text, "(?s)<nav aria-label=\"Pages\">(.*?)</nav>")[0];
+        assert_eq!(found(nav, "href=\"([a-z]+)\" aria-current=\"page\""), [page]);
+        assert_eq!(found(nav, "<a href=\"([^\"]*)\"").len(), 11, "{nav}");
+    }
+    daemon.drain().await;
+}
