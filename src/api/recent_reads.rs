@@ -1,10 +1,8 @@
 //! Recent answers to requests that cost much to read. They are kept for a while and shared by callers, and only one is
 //! read at a time.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use tokio::sync::Mutex;
 
 use crate::views::TopView;
 use crate::views::top::TopRequest;
@@ -18,7 +16,16 @@ pub type TopCache = RecentReads<TopRequest, TopView>;
 #[derive(Debug)]
 pub struct RecentReads<R, V> {
     ttl: Duration,
-    kept: Mutex<Vec<Read<R, V>>>,
+    /// Who reads.
+    reading: tokio::sync::Mutex<()>,
+    kept: Mutex<Kept<R, V>>,
+}
+
+#[derive(Debug)]
+struct Kept<R, V> {
+    reads: Vec<Read<R, V>>,
+    /// How often everything was forgotten.
+    forgotten: u64,
 }
 
 #[derive(Debug)]
@@ -31,24 +38,37 @@ struct Read<R, V> {
 impl<R: Clone + PartialEq, V> RecentReads<R, V> {
     /// Keeps what is read for this long.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, kept: Mutex::default() }
+        Self { ttl, reading: tokio::sync::Mutex::default(), kept: Mutex::new(Kept { reads: Vec::new(), forgotten: 0 }) }
     }
 
     /// Returns a recent answer, or computes it with `read`. Other callers wait in the meantime.
     pub async fn get_or_read<E>(&self, request: &R, read: impl Future<Output = Result<V, E>>) -> Result<Arc<V>, E> {
-        let mut kept = self.kept.lock().await;
-        kept.retain(|read| read.at.elapsed() < self.ttl);
-        if let Some(read) = kept.iter().find(|read| read.request == *request) {
-            return Ok(Arc::clone(&read.view));
-        }
+        let _reading = self.reading.lock().await;
+        let forgotten = {
+            let mut kept = self.kept();
+            kept.reads.retain(|read| read.at.elapsed() < self.ttl);
+            if let Some(read) = kept.reads.iter().find(|read| read.request == *request) {
+                return Ok(Arc::clone(&read.view));
+            }
+            kept.forgotten
+        };
         let view = Arc::new(read.await?);
-        kept.push(Read { request: request.clone(), at: Instant::now(), view: Arc::clone(&view) });
+        let mut kept = self.kept();
+        if kept.forgotten == forgotten {
+            kept.reads.push(Read { request: request.clone(), at: Instant::now(), view: Arc::clone(&view) });
+        }
         Ok(view)
     }
 
-    /// Forgets every answer, because something was changed.
-    pub async fn clear(&self) {
-        self.kept.lock().await.clear();
+    /// Forgets every answer, also one that is being read, because something was changed.
+    pub fn clear(&self) {
+        let mut kept = self.kept();
+        kept.reads.clear();
+        kept.forgotten += 1;
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept<R, V>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -55,9 +55,9 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
     if let Some(address) = address {
         match (answer.status(), answer.extensions_mut().remove::<RenderedHtml>()) {
             (StatusCode::OK, Some(page)) => console.last_pages.keep(&cookie, &address, page),
-            (StatusCode::SERVICE_UNAVAILABLE, _) => {
-                let last = console.last_pages.get(&cookie, &address, &console.tokens, is_local(&console));
-                answer = last.unwrap_or(answer);
+            (StatusCode::SERVICE_UNAVAILABLE, Some(error)) => {
+                let (read, why, is_local) = ((&*cookie, &*address), error.detail(), is_local(&console));
+                answer = console.last_pages.get(read, &why, &console.tokens, is_local).unwrap_or(answer);
             }
             _ => {}
         }
@@ -101,11 +101,11 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
         return Err(ConsoleError::new(StatusCode::FORBIDDEN, "the request comes from another site"));
     }
     let path = request.uri.path();
-    if path == LOGOUT {
+    if path == LOGOUT || path.starts_with(assets::FOLDER) {
         // Also while Redis is away.
         return Ok(Some(Visitor::Unknown));
     }
-    let is_open = path == LOGIN || path.starts_with(assets::FOLDER);
+    let is_open = path == LOGIN;
     let first = console.observer.partitions.first();
     let now = async || within(CALL_TIMEOUT, first.client.server_time()).await;
     let session = match console.cookie(headers) {

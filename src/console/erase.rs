@@ -47,7 +47,9 @@ async fn erase_subject(console: Arc<ConsoleState>, SentForm { fields, .. }: Sent
     // It goes on after the answer: to look through a long log of alerts may take longer.
     let erasing = tokio::spawn(async move {
         let (partitions, plans) = (&console.observer.partitions, &console.observer.plans);
-        erasure::erase_branch(partitions, plans, console.event_age_max, &subject, &below).await.map_err(Problem::from)
+        let erased = erasure::erase_branch(partitions, plans, console.event_age_max, &subject, &below).await;
+        console.last_pages.clear();
+        erased.map_err(Problem::from)
     });
     let erased = async { erasing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) };
     let (message, count) = match timeout(ERASE_TIMEOUT, erased).await {

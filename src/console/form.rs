@@ -115,10 +115,12 @@ impl SentForm {
         if claimed.map_err(|problem| ConsoleError::from(problem).with_way_to(&next))? {
             let action = action(Arc::clone(&console), self);
             let of_action = Arc::clone(&console);
-            let working = tokio::spawn(async move { finish(&of_action, &key, &by, action).await });
-            let done = working.await.expect("an action does not panic");
-            console.overview.clear().await;
-            done.map_err(|error| error.with_way_to(&next))?;
+            let working = tokio::spawn(async move {
+                let done = finish(&of_action, &key, &by, action).await;
+                of_action.overview.clear();
+                done
+            });
+            working.await.expect("an action does not panic").map_err(|error| error.with_way_to(&next))?;
         }
         Ok((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response())
     }

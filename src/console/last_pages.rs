@@ -43,16 +43,24 @@ impl LastConsolePages {
 
     /// Keeps a page that this cookie has read.
     pub(super) fn keep(&self, cookie: &str, address: &str, page: RenderedHtml) {
-        if !NOT_KEPT.contains(&page.template) {
+        // It is shown once: it may be a link to the portal.
+        let has_outcome = matches!(&page.visitor, Visitor::LoggedIn { outcome: Some(_), .. });
+        if !NOT_KEPT.contains(&page.template) && !has_outcome {
             let now = Instant::now();
             self.pages.keep((cookie.to_owned(), address.to_owned()), (page, now), LASTS, now);
         }
     }
 
-    /// The page that this cookie has read last at an address, with the status of a server that can't read it now;
-    /// `None` if there is none, or if its visitor may not see it any more. `is_local`: everybody on this machine may
-    /// look.
-    pub(super) fn get(&self, cookie: &str, address: &str, tokens: &CurrentTokens, is_local: bool) -> Option<Response> {
+    /// The page that this cookie has read last at an address, with the status of a server that can't read it now and
+    /// `why`; `None` if there is none, or if its visitor may not see it any more. `is_local`: everybody on this machine
+    /// may look.
+    pub(super) fn get(
+        &self,
+        (cookie, address): (&str, &str),
+        why: &str,
+        tokens: &CurrentTokens,
+        is_local: bool,
+    ) -> Option<Response> {
         let kept = self.pages.get(&(cookie.to_owned(), address.to_owned()), Instant::now())?;
         let (page, read_at) = &*kept;
         let may_see = match &page.visitor {
@@ -65,7 +73,12 @@ impl LastConsolePages {
             }
             Visitor::Unknown => false,
         };
-        may_see.then(|| (StatusCode::SERVICE_UNAVAILABLE, page.to_last()).into_response())
+        may_see.then(|| (StatusCode::SERVICE_UNAVAILABLE, page.to_last(why)).into_response())
+    }
+
+    /// Forgets every page: a subject was erased.
+    pub(super) fn clear(&self) {
+        self.pages.forget(|_| true);
     }
 
     /// Forgets the pages of a cookie.

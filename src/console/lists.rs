@@ -32,7 +32,7 @@ use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice,
 use crate::views::near::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
-use crate::views::subject_index::IndexPart;
+use crate::views::subject_index::{IndexPart, MutePosition};
 use crate::views::top::{self, RankingOrder, TopRequest};
 use crate::views::{Cursor, Observer};
 
@@ -227,7 +227,7 @@ pub(super) async fn mutes(
     Extension(visitor): Extension<Visitor>,
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
-    let after: Option<Subject> = position(&asked.after)?;
+    let after: Option<MutePosition> = position(&asked.after)?;
     let read = console.subjects.mutes(&console.observer, after.as_ref(), MUTED_MAX);
     let IndexPart { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
     let next = asked.href("mutes", next.map(|next| Cursor(next).to_string()).as_deref());

@@ -45,23 +45,29 @@ pub(super) struct RenderedHtml {
 }
 
 impl RenderedHtml {
-    /// The page as the one that was read last, while Redis is away.
-    pub(super) fn to_last(&self) -> Response {
-        rendered(self, true)
+    /// The page as the one that was read last, while Redis is away, and why.
+    pub(super) fn to_last(&self, why: &str) -> Response {
+        rendered(self, Some(why))
+    }
+
+    /// What a page about an error says.
+    pub(super) fn detail(&self) -> String {
+        self.content.get_attr("detail").unwrap_or_default().to_string()
     }
 }
 
 /// A page for this visitor. `content` has a `title` and what the template shows.
 pub(super) fn rendered_html(template: &'static str, visitor: &Visitor, content: Value) -> Response {
     let page = RenderedHtml { template, visitor: visitor.clone(), content };
-    let mut response = rendered(&page, false);
+    let mut response = rendered(&page, None);
     response.extensions_mut().insert(page);
     response
 }
 
-fn rendered(RenderedHtml { template, visitor, content }: &RenderedHtml, is_last: bool) -> Response {
+/// `why`: it is the page that was read last.
+fn rendered(RenderedHtml { template, visitor, content }: &RenderedHtml, why: Option<&str>) -> Response {
     // The forms of one page share their id: what else they send tells them apart.
-    let form = (visitor.is_admin() && !is_last).then(nonce);
+    let form = (visitor.is_admin() && why.is_none()).then(nonce);
     let now = visitor.now().map(|now| now.to_string());
     let (visitor, outcome) = match visitor {
         Visitor::Local { .. } => (context! { name => visitor.name(), scope => "read", can_log_out => false }, None),
@@ -73,7 +79,7 @@ fn rendered(RenderedHtml { template, visitor, content }: &RenderedHtml, is_last:
     let page = template.trim_end_matches(".html");
     let [css, idiomorph, script] = ASSETS.each_ref().map(|asset| asset.name.as_str());
     let common = context! {
-        css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome, is_last
+        css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome, why
     };
     let content = content.clone();
     let rendered =

@@ -1,6 +1,6 @@
 //! Which notices the usage of a subject raises, and whether a raised one is still true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::RedisResult;
 
@@ -60,10 +60,15 @@ pub(super) async fn raise_due(
         limit.used = used.unwrap_or(0);
     }
     limits.retain(|limit| may_be_foreseen(limit.used, limit.limit));
-    let asked: Vec<(&Subject, &Metric)> =
+    let asked: BTreeSet<(&Subject, &Metric)> =
         limits.iter().map(|limit| (limit.of.active.subject, limit.of.active.metric)).collect();
+    let asked: Vec<(&Subject, &Metric)> = asked.into_iter().collect();
     let days = daily_usage::read_each(partition, &asked, now).await?;
-    due.extend(limits.iter().zip(&days).filter_map(|(limit, days)| limit.forecast(days, &instance)));
+    let days: BTreeMap<(&Subject, &Metric), BTreeMap<Day, u64>> = asked.into_iter().zip(days).collect();
+    due.extend(limits.iter().filter_map(|limit| {
+        let days = days.get(&(limit.of.active.subject, limit.of.active.metric))?;
+        limit.forecast(days, &instance)
+    }));
     let mut raised = 0;
     for notice in due {
         if usage_notices::raise(partition, erasures, &notice).await? == RaiseReply::Raised {

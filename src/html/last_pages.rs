@@ -43,8 +43,9 @@ impl<K: Eq + Hash + Clone, P> LastPages<K, P> {
     where
         K: Borrow<Q>,
     {
-        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.get(key).filter(|(ends, _)| now < *ends).map(|(_, page)| Arc::clone(page))
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.retain(|_, (ends, _)| now < *ends);
+        pages.get(key).map(|(_, page)| Arc::clone(page))
     }
 
     /// Forgets the pages under keys that open nothing any more.

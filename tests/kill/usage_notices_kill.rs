@@ -161,7 +161,7 @@ async fn each_notice_of_usage_is_told_once_while_it_is_true() {
     let raised = raised_once::<UsageNotice>(&scene.partitions, "usage_notice").await;
     compare(&customers, &raised, &caught);
     eprintln!("{} notices, {raised_before_kills} by daemons that were killed", raised.len());
-    assert!(raised_before_kills > KILLS, "too little happened");
+    assert!(raised_before_kills > 0, "no daemon was killed after it had raised a notice");
 }
 
 /// Some customers of each kind. Those who refuse are few.
@@ -364,6 +364,7 @@ fn compare(customers: &[Customer], raised: &[RaisedNotice<UsageNotice>], caught:
             }
             (NoticeEnd::Expired, [of]) => {
                 assert_eq!((of.notice.kind, of.state.as_str()), (*kind, "expired"), "{subject}");
+                assert!(ids.is_empty(), "{subject} was told what was not true any more");
             }
             (_, found) => panic!("{subject} has {} notices", found.len()),
         }

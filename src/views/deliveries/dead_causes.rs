@@ -58,19 +58,17 @@ pub async fn dead_causes(partitions: &Partitions, from: Option<DeliveriesCursor>
     let mut searched = VecDeque::from(partitions_with(partitions, Keys::dead).await?);
     searched.retain(|(index, _)| cursor.partition <= *index);
     for _ in 0..PARTITIONS_MAX {
-        if dead.len() >= READ_MAX {
-            break;
-        }
         let Some((index, partition)) = searched.pop_front() else { break };
         let slice = cursor.slice.filter(|_| cursor.partition == index);
         let dead_key = partition.keys.dead();
         let IdSlice { ids, next, .. } =
             read_ids(&partition.client, &dead_key, (None, None), slice, READ_MAX - dead.len()).await?;
         dead.extend(read_dead(partition, ids).await?);
-        cursor = match next {
-            Some(next) => DeliveriesCursor { partition: index, slice: Some(next) },
-            None => DeliveriesCursor { partition: index + 1, slice: None },
-        };
+        cursor = DeliveriesCursor { partition: index, slice: next };
+        if next.is_some() {
+            break;
+        }
+        cursor.partition += 1;
     }
     let is_over = cursor.slice.is_none() && searched.is_empty();
     let next = (!is_over).then(|| Cursor(cursor).to_string());

@@ -37,8 +37,9 @@ pub struct DestinationView {
     pub next_probe: Option<Rfc3339>,
     /// When its circuit opened, after some failures in a row; null while it is closed.
     pub failing_since: Option<Rfc3339>,
-    /// When the deliveries that waited then are given up, unless an attempt works before; null while the circuit is
-    /// closed. Later ones are retried longer. Time in which no daemon sends does not count.
+    /// When the deliveries that waited then and were never attempted are given up, unless an attempt works before; null
+    /// while the circuit is closed. Later ones are kept longer, those that were attempted are given up
+    /// `retry.give_up_after` after their first attempt. Time in which no daemon sends does not count.
     pub retried_until: Option<Rfc3339>,
     /// When the time of these deliveries began, later by the time without a daemon.
     #[serde(skip)]

@@ -244,8 +244,14 @@ pub struct DeliveryFilter {
 impl DeliveryFilter {
     /// Whether every delivery of the list that is read for it passes, apart from those that change meanwhile.
     fn takes_all_of_its_list(&self) -> bool {
-        let Self { state, subject: _, since: _, channel, destination, error, cause, until, alert, before: _ } = self;
-        matches!(state, None | Some(DeliveryState::Pending | DeliveryState::Dead))
+        let Self { state, subject: _, since, channel, destination, error, cause, until, alert, before } = self;
+        let has_state = match state {
+            None | Some(DeliveryState::Pending) => true,
+            // The list is by the time of death, and these times are of the creation.
+            Some(DeliveryState::Dead) => since.is_none() && before.is_none(),
+            Some(_) => false,
+        };
+        has_state
             && (channel.is_none() && destination.is_none() && error.is_none())
             && (cause.is_none() && until.is_none() && alert.is_none())
     }

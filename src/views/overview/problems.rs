@@ -234,7 +234,7 @@ fn failing(FailingReceiver { view, error }: &FailingReceiver) -> SystemProblemVi
     let since = failing_since.map(|since| format!(" since {since}")).unwrap_or_default();
     let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
     let until = retried_until.map(|until| format!(" until {until}")).unwrap_or_default();
-    let cause = format!("{destination} fails{since}: {waits}{error}.{next} Nothing is lost: quotabell retries{until}.");
+    let cause = format!("{destination} fails{since}: {waits}{error}.{next} What was not attempted yet is kept{until}.");
     let command = retry_command(destination);
     let problem = problem(SystemProblemKind::ReceiverFailing, cause, command, (*waiting).max(1));
     SystemProblemView { destination: Some(destination.clone()), ..problem }
