@@ -131,7 +131,8 @@ pub(super) async fn show(
     let formats = console.observer.plans.formats();
     let name = settings.name.as_ref();
     let title = name.map_or_else(|| id.to_string(), |name| format!("{name} ({id})"));
-    let content = context! { title, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
+    let has_portal = console.portal_urls.is_some();
+    let content = context! { title, has_portal, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }
 

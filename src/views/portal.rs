@@ -13,7 +13,7 @@ use url::Url;
 use super::alert_outcomes::{AlertDeliveriesView, AlertDeliveryView, AlertOutcomes};
 use super::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
 use super::usage::{self, MetricUsageView, UsageRequest, UsageView, WindowUsageView};
-use super::{Observer, SubjectSettings, alerts, kept_periods};
+use super::{Observer, SubjectSettings, alerts};
 use crate::contacts::array::{CONTACTS, StoredContact};
 use crate::contacts::{Contact, ContactArray, ContactOrigin, masked_address};
 use crate::ledger::batch::MetricPeriod;
@@ -22,12 +22,16 @@ use crate::subjects::StoredLevels;
 use crate::types::mute::REASON_OF_PORTAL;
 use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, Channel, ContactId, DeliveryState, DisplayName, Metric, MetricFormat, Subject, UnixMs};
+use crate::types::{
+    Alert, Channel, ContactId, DeliveryState, DisplayName, Metric, MetricFormat, PeriodSpan, Subject, UnixMs,
+};
 
 /// Maximum number of quotas whose alerts are read: the newest periods of each metric and window.
 const QUOTAS_MAX: usize = 256;
 /// Maximum number of periods of one metric and window: all of the last two weeks, and the hours of a day.
 const PERIODS_MAX: usize = 24;
+/// How long after the end of a period its alerts are shown.
+const KEPT_FOR: Duration = Duration::from_secs(14 * 86_400);
 /// Maximum number of alerts that are shown.
 const ALERTS_MAX: usize = 30;
 /// The part of a period that must be over for its pace to be shown, as a divisor.
@@ -124,15 +128,22 @@ impl Observer {
         let request = UsageRequest { subject: subject.clone(), settings: settings.clone(), day: None, now, late_max };
         let Some(usage) = usage::read(partition, &self.plans, request).await? else { return Ok(None) };
         let (subject, days) = (subject.clone(), history_days);
-        let request =
-            HistoryRequest { subject, settings, metric: None, range: DayRange::default(), now, late_max, days };
+        let request = HistoryRequest {
+            subject,
+            settings: settings.clone(),
+            metric: None,
+            range: DayRange::default(),
+            now,
+            late_max,
+            days,
+        };
         let history = history::read(partition, &self.plans, request).await?;
         let mut history = history.map(|HistoryView { metrics, .. }| metrics).unwrap_or_default();
         history.retain(|of| access.shows(&of.metric));
         let UsageView { subject, name, timezone, mut metrics, .. } = usage;
         metrics.retain(|of| access.shows(&of.metric));
         let contacts = own_contacts(&stored, now);
-        let alerts = self.portal_alerts(access, &metrics, &contacts, now).await?;
+        let alerts = self.portal_alerts(access, (&metrics, &settings), &contacts, now).await?;
         let window = |usage: WindowUsageView| PortalWindowView { pace: pace_of(&usage, now), usage };
         let metric = |MetricUsageView { metric, format, windows }| PortalMetricView {
             metric,
@@ -147,13 +158,13 @@ impl Observer {
     async fn portal_alerts(
         &self,
         access: &PortalAccess,
-        metrics: &[MetricUsageView],
+        (metrics, settings): (&[MetricUsageView], &SubjectSettings),
         contacts: &[StoredContact],
         now: UnixMs,
     ) -> RedisResult<Vec<PortalAlertView>> {
         let subject = access.subject();
         let partition = self.partitions.partition_of(subject);
-        let mut raised = alerts::of_quotas(partition, subject, &quotas_of(metrics, now), now).await?;
+        let mut raised = alerts::of_quotas(partition, subject, &quotas_of(metrics, settings, now), now).await?;
         raised.reverse();
         raised.truncate(ALERTS_MAX);
         let AlertOutcomes { deliveries, .. } = self.outcomes(&raised.iter().collect::<Vec<_>>()).await?;
@@ -177,14 +188,15 @@ impl Observer {
     }
 }
 
-/// The quotas whose alerts are read: of the windows that are shown, the newest periods.
-fn quotas_of(metrics: &[MetricUsageView], now: UnixMs) -> Vec<MetricPeriod> {
-    let mut periods = kept_periods(now);
-    periods.sort_by_key(|period| std::cmp::Reverse(period.ends_everywhere()));
+/// The quotas whose alerts are read: of the windows that are shown, the present period and the ones before.
+fn quotas_of(metrics: &[MetricUsageView], settings: &SubjectSettings, now: UnixMs) -> Vec<MetricPeriod> {
     let windows = metrics.iter().flat_map(|of| of.windows.iter().map(|window| (&of.metric, window.window)));
     let quotas = windows.flat_map(|(metric, window)| {
-        let of_window = periods.iter().filter(move |period| period.window() == window).take(PERIODS_MAX);
-        of_window.map(|period| MetricPeriod { metric: metric.clone(), period: *period })
+        let containing = move |at| PeriodSpan::containing(window, settings.zone, settings.billing, at);
+        let before = move |span: &PeriodSpan| containing(span.start.plus(-1)).filter(|before| before.end < span.end);
+        let spans = std::iter::successors(containing(now), before);
+        let kept = spans.take_while(move |span| now.since(span.end) < KEPT_FOR).take(PERIODS_MAX);
+        kept.map(|span| MetricPeriod { metric: metric.clone(), period: span.period })
     });
     quotas.take(QUOTAS_MAX).collect()
 }

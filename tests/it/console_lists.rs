@@ -68,7 +68,7 @@ async fn every_subject_is_listed_once_in_order_and_found_by_the_beginning_of_its
     cut.cmd("DEL").arg(outbox.keys.subject(&subject("s-24x"))).ignore();
     let () = outbox.client.pipe(&cut).await.expect("redis answers");
     eventually("what was removed meanwhile is not counted any more", || async {
-        visitor.get("/subjects").await.text.contains("Subjects with settings: 249.").then_some(())
+        visitor.get("/subjects").await.text.contains("Subjects with settings in all: 249.").then_some(())
     })
     .await;
     assert_eq!(listed(&visitor, "/subjects?q=s-24").await.0, changed[..9]);

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 
 use crate::support::binary::quotabell;
+use crate::support::books::{raise, record};
 use crate::support::console::{Answer, Visitor, decoded, forms, found, judge_html};
 use crate::support::contacts_api::ContactsApi;
-use crate::support::outbox::subject;
+use crate::support::outbox::{in_period, subject};
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::redis_client::Partitions;
 use quotabell::signing::{PortalClaims, PortalRight, PortalUrls};
-use quotabell::types::{Keys, UnixMs};
+use quotabell::types::{BillingStart, Keys, PeriodSpan, UnixMs, Window};
+use quotabell::zones::Zone;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -269,6 +271,28 @@ async fn nothing_of_others_and_nothing_of_the_operator_is_shown() {
     assert!(
         page.text.contains("None of your contacts was notified.") && page.text.contains("You have no contacts here")
     );
+    api.daemon.drain().await;
+}
+
+/// A customer hears of its hour and its month too, so it must find these alerts here.
+#[tokio::test]
+async fn alerts_of_every_window_are_shown() {
+    let mut api = start().await;
+    let raised = raise(&api.outbox.client, "alice", 80, 4200, 1000).await;
+    let set = [
+        api.outbox.keys.subject(&subject("alice")),
+        "limit:requests".to_owned(),
+        "5000/hour 5000/day 5000/month 5000/total".to_owned(),
+    ];
+    let () = api.outbox.run("HSET", &set).await;
+    for window in [Window::Hour, Window::Month, Window::Total] {
+        let span = PeriodSpan::containing(window, Zone::UTC, BillingStart::default(), raised.raised_at_ms);
+        let period = span.expect("in the calendar").period;
+        record(&api.outbox.client, &in_period(raised.clone(), period)).await;
+    }
+    let link = link_to(&api, "alice", &json!({})).await;
+    let page = visitor(&mut api).await.get(&link).await.text;
+    assert_eq!(found(&page, "<strong><bdi>(requests)</bdi>: ").len(), 4, "{page}");
     api.daemon.drain().await;
 }
 
