@@ -424,7 +424,7 @@ test("while Redis is away a page is shown again, grayed, and it refreshes when R
   const row = await page.locator("tbody tr").first().innerText();
   await sample.daemon.letRedisAnswer(false);
   await page.reload();
-  await page.getByText("Redis does not answer, and this page is not up to date").waitFor();
+  await page.getByText("Redis does not answer: try again. This page is not up to date").waitFor();
   assert.ok(await page.locator("tbody tr").first().isVisible() && row);
   for (const width of [1280, 380]) {
     await page.setViewportSize({ width, height: 900 });
