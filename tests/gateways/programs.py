@@ -29,7 +29,7 @@ def eventually(what, condition):
     while not (held := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {WAIT_MAX_S} s: {what}")
-        time.sleep(0.01)
+        os.sched_yield()
     return held
 
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{Daemon, DaemonSetup, READY, own_address};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
@@ -51,9 +52,7 @@ struct CheckClients {
 /// An API node that repeats a request must not be charged twice, and a recorded event must not be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daemon_is_killed() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
+    let seed = seed_of_run();
     let books = Outbox::start();
     let (started, starts) = watch::channel(0);
     let address = own_address();

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{Daemon, DaemonSetup, READY, own_address};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
@@ -53,9 +54,7 @@ struct EventClients {
 /// A producer that sends again until it is acknowledged must neither lose an event nor pay for it twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_that_are_sent_until_they_are_acknowledged_count_once_whenever_the_daemon_and_redis_are_killed() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
+    let seed = seed_of_run();
     let mut books = Outbox::on(RedisServer::start_durable());
     let (started, starts) = watch::channel(0);
     let address = own_address();

@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{DaemonSetup, READY, own_address};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
@@ -37,10 +38,7 @@ type Told = (String, String, u64);
 /// An alert that joins a message which a receiver has seen, or leaves one that it has not, is lost without an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_anywhere_each_alert_is_in_one_message_and_messages_do_not_change() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let outbox = Outbox::on(RedisServer::start());
     let (asked, answer) = (AtomicU32::new(0), |asked: u32| if asked % 4 == 1 { 503 } else { 204 });
     let respond = move |_: &[u8]| Answer::status(answer(asked.fetch_add(1, Ordering::SeqCst)));

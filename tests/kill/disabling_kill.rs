@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use crate::seed::seed_of_run;
 use crate::support::contact_receiver::{AlertAtContact, AnswerMode, ContactReceiver, ReceivingContact};
 use crate::support::daemon::{DaemonSetup, own_address};
 use crate::support::eventually::{WAIT_MAX, eventually};
@@ -30,10 +31,7 @@ const CONTACTS: [(&str, AnswerMode); 3] =
 /// If a contact were marked without alerts or a notice to the others, only its customer would find it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its_alerts() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let outbox = Outbox::on(RedisServer::start());
     let receiver = ContactReceiver::start(outbox.server.client(), outbox.keys.clone()).await;
     let setup = DaemonSetup::on(&outbox.server.url())

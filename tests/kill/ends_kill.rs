@@ -12,6 +12,7 @@ use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, Metric, ResolvedNo
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
 use crate::support::raised_notices::raised_once;
@@ -39,10 +40,7 @@ struct Received {
 /// A customer would hear of an end that never comes, comes twice, or comes before its alert.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_end_is_told_once_and_after_its_alert() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let server = RedisServer::start();
     let streams = Streams::on(&server.url(), 8).await;
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");

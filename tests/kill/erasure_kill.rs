@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{DaemonSetup, own_address};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
@@ -24,10 +25,7 @@ const UNITS: u64 = 12;
 /// in the worker's cache may restore a counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_is_erased_once_it_is_answered_whenever_the_daemon_is_killed() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outbox = Outbox::start();
     let address = own_address();

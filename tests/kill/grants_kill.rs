@@ -20,6 +20,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
 use crate::support::raised_notices::raised_once;
@@ -113,10 +114,7 @@ impl Expected {
 /// A crash between two steps of an expiry would lose units that a customer has bought, or give them twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let server = RedisServer::start();
     let streams = Streams::of_trees(&server.url(), 8).await;
     let (partitions, plans) = (streams.partitions.clone(), plans(None));

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{DaemonSetup, READY, own_address};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
@@ -26,10 +27,7 @@ const DAY_MS: i64 = 86_400_000;
 /// over by the server's clock, so an entry may change a day that is already archived, which is then archived again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let outbox = Outbox::start();
     let setup = DaemonSetup::on(&outbox.server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":9007199254740991}"#)

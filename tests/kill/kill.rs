@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::seed::seed_of_run;
 use crate::support;
 use crate::support::checker::compare;
 use crate::support::contact_receiver::{AnswerMode, ContactReceiver, ReceivingContact};
@@ -48,9 +49,7 @@ const COMMIT_MAX: Duration = Duration::from_secs(10);
 /// After a crash this product must never count twice, lose an alert or send one twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_anywhere_any_number_of_times_every_number_is_right() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
+    let seed = seed_of_run();
     let scene = Scene::set(seed).await;
     let stop = CancellationToken::new();
     let producer = scene.produce(&stop);

@@ -13,4 +13,5 @@ mod grants_kill;
 mod history_kill;
 mod kill;
 mod partitions_kill;
+mod seed;
 mod usage_notices_kill;

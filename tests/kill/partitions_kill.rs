@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{Daemon, DaemonSetup, READY, own_address};
 use crate::support::redis_server::RedisServer;
 use crate::support::streams::Streams;
@@ -20,10 +21,7 @@ const SUBJECTS: u64 = 60;
 /// When a partition changes its reader, two daemons might count the same events, or none might.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemons_that_share_partitions_and_are_killed_count_everything_once() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let server = RedisServer::start();
     let mut streams = Streams::of_trees(&server.url(), 8).await;
     let at = |()| streams.daemon().at(own_address());

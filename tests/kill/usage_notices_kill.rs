@@ -22,6 +22,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use crate::seed::seed_of_run;
 use crate::support::daemon::{Daemon, DaemonSetup, own_address};
 use crate::support::eventually::eventually;
 use crate::support::raised_notices::{RaisedNotice, raised, raised_once};
@@ -81,10 +82,7 @@ struct Scene {
 /// A customer would hear twice of a forecast, a spike or a silence, or never, or of one that is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_notice_of_usage_is_told_once_while_it_is_true() {
-    let seed =
-        std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    eprintln!("QUOTABELL_TEST_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(seed_of_run());
     let server = RedisServer::start();
     let streams = Streams::on(&server.url(), 4).await;
     let is_over = Arc::new(AtomicBool::new(false));
