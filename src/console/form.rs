@@ -113,11 +113,15 @@ impl SentForm {
         let by = self.visitor.name().to_owned();
         let claimed = within(CALL_TIMEOUT, claim(console.observer.partitions.first(), &key)).await;
         if claimed.map_err(|problem| ConsoleError::from(problem).with_way_to(&next))? {
+            let subject = self.fields.raw("subject").parse::<Subject>();
             let action = action(Arc::clone(&console), self);
             let of_action = Arc::clone(&console);
             let working = tokio::spawn(async move {
                 let done = finish(&of_action, &key, &by, action).await;
                 of_action.overview.clear();
+                if let Ok(subject) = subject {
+                    of_action.subjects.note_changed(&subject);
+                }
                 done
             });
             working.await.expect("an action does not panic").map_err(|error| error.with_way_to(&next))?;

@@ -76,6 +76,11 @@ impl SubjectIndex {
         Self { changes, ..Self::default() }
     }
 
+    /// Notes that a subject was changed here, so that the next look sees it even if Redis reports it later.
+    pub fn note_changed(&self, subject: &Subject) {
+        self.changes.note(SubjectChanges::Of(vec![subject.as_str().as_bytes().to_vec()]));
+    }
+
     /// Reads at most `limit` subjects whose names begin so, after one of them.
     ///
     /// # Errors
