@@ -9,7 +9,7 @@ use crate::types::{GrantId, LimitUnits, Metric, Period, Units, UnixMs};
 
 /// Maximum number of grants of a metric and period that are listed. Of the oldest ones without units left only the sum
 /// of what they paid for is kept; their ids may then be used again.
-pub(super) const LISTED_MAX: usize = 1_000;
+pub const LISTED_MAX: usize = 1_000;
 /// How long the grants of an ended period are kept, and their ids are known.
 const KEPT_AFTER_PERIOD_MS: i64 = COUNTER_TTL_S as i64 * 1_000;
 

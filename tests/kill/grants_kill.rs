@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotabell::actions::grants::{self, NewGrant};
-use quotabell::ledger::grant_group::GrantState;
+use quotabell::ledger::grant_group::{GrantState, LISTED_MAX};
 use quotabell::ledger::{grant_store, grants_due};
 use quotabell::outbox::totals;
 use quotabell::redis_client::Partitions;
@@ -159,7 +159,7 @@ async fn grants_are_given_once_and_pay_for_what_came_before_their_expiry() {
     compare_notices(&partitions, &expected).await;
     let of_top_ups = partitions.partition_of(&top_up_subject());
     let grants = grant_store::read(of_top_ups, top_up_subject(), None).await.expect("read").grants;
-    assert_eq!(grants.all().len() as u64, added, "each id once");
+    assert_eq!(grants.all().len(), LISTED_MAX.min(added as usize), "each id once");
     assert_eq!(grants.added().units_of(&Metric::default(), total()), added);
     eprintln!("{} events, {added} top-ups, {} notices", expected.events, expected.notices.len());
     let of_used = expected.notices.iter().filter(|notice| notice.used > 0).count();
