@@ -230,11 +230,11 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     let link = link_of(&said);
     let changes = customer.get(&link).await;
     assert!(changes.status == 200 && changes.text.contains("<html lang=\"vi\""), "{}", changes.text);
-    assert!(changes.text.contains("action=\"contacts\""), "it may change contacts");
+    assert!(changes.text.contains("action=\"contacts#add\""), "it may change contacts");
     let form = admin.form(page, "portal", &[]).await;
     assert!(!admin.get(page).await.text.contains("/portal/"), "no other page shows the link");
     let views = customer.get(&link_of(&admin.does(&form, &[("do", "create")]).await)).await;
-    assert!(views.status == 200 && !views.text.contains("action=\"contacts\""), "{}", views.text);
+    assert!(views.status == 200 && !views.text.contains("action=\"contacts#add\""), "{}", views.text);
     let said = admin.does(&form, &[("do", "revoke")]).await;
     assert_eq!(said, "All links to its portal have ended, also those in messages.");
     assert_eq!(customer.get(&link).await.status, 410);
