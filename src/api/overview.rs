@@ -99,6 +99,7 @@ pub(super) async fn alerts(
     let only_nobody = query.nobody.as_deref().map(str::parse::<bool>).transpose();
     let only_nobody = only_nobody.map_err(|_| Problem::bad_request("nobody: must be true or false"))?;
     let filter = NotifiedAlertFilter {
+        subject: None,
         metric: query.metric,
         window: query.window,
         percent: query.percent,

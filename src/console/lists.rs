@@ -59,6 +59,7 @@ pub(super) struct Asked {
     error: String,
     cause: String,
     by: String,
+    period: String,
     after: String,
     /// The form whose outcome the page tells.
     sent: String,
@@ -160,6 +161,7 @@ pub(super) async fn alerts(
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let filter = NotifiedAlertFilter {
+        subject: parameter("subject", set(&asked.subject))?,
         metric: parameter("metric", set(&asked.metric))?,
         window: parameter("window", set(&asked.window))?,
         percent: parameter("percent", set(&asked.percent))?,
@@ -231,7 +233,8 @@ pub(super) async fn mutes(
     let read = console.subjects.mutes(&console.observer, after.as_ref(), MUTED_MAX);
     let IndexPart { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
     let next = asked.href("mutes", next.map(|next| Cursor(next).to_string()).as_deref());
-    let content = context! { title => "Mutes", mutes => shown(&rows), next, subjects, is_complete };
+    let content =
+        context! { title => "Mutes", mutes => shown(&rows), next, subjects, is_complete, formats => formats(&console) };
     Ok(rendered_html("mutes.html", &visitor, content))
 }
 
@@ -285,7 +288,8 @@ async fn ranking(console: &ConsoleState, asked: &Asked, by: RankingOrder) -> Res
     let window: Option<Window> = parameter("window", set(&asked.window))?;
     let under: Option<Subject> = parameter("subject", set(&asked.subject))?;
     let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
-    let period = top::period(window, None, now).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let period = top::period(window, parameter("period", set(&asked.period))?, now)
+        .map_err(|error| Problem::bad_request(error.to_string()))?;
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let read = top::read(partitions, &console.observer.plans, &request, ROWS_MAX);
     let view = within(TOP_TIMEOUT, console.top.get_or_read(&request, read)).await?;

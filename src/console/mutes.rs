@@ -40,7 +40,7 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
             let mute = mute.map_err(|error| Problem::bad_request(error.to_string()))?;
             if wanted == "extend"
                 && let Some(stored) = stored_mute(&console, &subject, metric.as_ref(), contact.as_ref(), now).await?
-                && end_of(&mute) < end_of(&stored)
+                && mute.end() < stored.end()
             {
                 let detail = format!("for: it is {stored}, which is longer: name a later end, or end the mute first");
                 return Err(Problem::bad_request(detail).into());
@@ -59,7 +59,9 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
         None => {
             within(CALL_TIMEOUT, set_mute(client, keys, &subject, metric.as_ref(), mute.as_ref())).await?;
             let action = if mute.is_some() { "muteSubject" } else { "unmuteSubject" };
-            let what = metric.as_ref().map_or_else(|| "The subject".to_owned(), |metric| format!("Metric {metric}"));
+            let named = |metric: &Metric| console.observer.plans.format_of(metric).labelled(metric);
+            let what =
+                metric.as_ref().map_or_else(|| "The subject".to_owned(), |metric| format!("Metric {}", named(metric)));
             (action, what, metric.map(|metric| metric.to_string()).unwrap_or_default())
         }
     };
@@ -68,11 +70,6 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
         None => format!("{what} is not muted any more."),
     };
     Ok(Done { message, action: action.to_owned(), subject: Some(subject), target, count: 1 })
-}
-
-/// When a mute ends. One without an end is the longest.
-fn end_of(mute: &Mute) -> UnixMs {
-    mute.until.unwrap_or(UnixMs(i64::MAX))
 }
 
 /// The active mute of a contact, or of the subject or its metric.

@@ -7,6 +7,7 @@ use axum::response::Response;
 
 use super::error::ConsoleError;
 use super::form::{Done, SentForm};
+use super::sentence::HAS_URL;
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::contacts::{ContactActionError, check_levels};
 use crate::actions::portal::{NewPortal, revoke};
@@ -36,11 +37,8 @@ async fn change_links(console: Arc<ConsoleState>, SentForm { fields, .. }: SentF
             };
             let created = new.create(console.portal_urls.as_ref(), subject.clone());
             let link = within(CALL_TIMEOUT, created).await?;
-            let message = format!(
-                "Everybody who has this link may use it until {}. Keep it, no other page shows it: {}",
-                link.expires_at, link.url
-            );
-            ("createPortalLink", message)
+            let (ends, url) = (link.expires_at, link.url);
+            ("createPortalLink", format!("{HAS_URL}{ends}. Keep it, no other page shows it: {url}"))
         }
         "revoke" => {
             within(CALL_TIMEOUT, revoke(first, &subject)).await?;

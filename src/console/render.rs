@@ -8,7 +8,7 @@ use minijinja::{Environment, Value, context};
 use sha2::{Digest, Sha256};
 
 use super::assets::ASSETS;
-use super::sentence::{clock, sentence};
+use super::sentence::{clock, sentence, split_url};
 use super::session::{ConsoleSession, Visitor};
 use crate::html::environment::environment;
 pub(super) use crate::html::environment::shown;
@@ -76,10 +76,11 @@ fn rendered(RenderedHtml { template, visitor, content }: &RenderedHtml, why: Opt
         }
         Visitor::Unknown => (Value::from(()), None),
     };
+    let (outcome, link) = outcome.map(split_url).unzip();
     let page = template.trim_end_matches(".html");
     let [css, idiomorph, script] = ASSETS.each_ref().map(|asset| asset.name.as_str());
     let common = context! {
-        css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome, why
+        css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome, link => link.flatten(), why
     };
     let content = content.clone();
     let rendered =

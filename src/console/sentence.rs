@@ -14,6 +14,15 @@ pub(super) fn clock(time: &str) -> String {
     time.get(..19).map(|time| time.replace('T', " ")).unwrap_or_default() + " UTC"
 }
 
+/// How the message begins that ends with a link to the portal.
+pub(super) const HAS_URL: &str = "Everybody who has this link may use it until ";
+
+/// A message, and the link to the portal at its end. In others, what a receiver has answered must not become a link.
+pub(super) fn split_url(message: &str) -> (&str, Option<&str>) {
+    let split = message.strip_prefix(HAS_URL).and_then(|_| message.rsplit_once(' '));
+    split.map_or((message, None), |(text, link)| (text, Some(link)))
+}
+
 /// A sentence as HTML.
 pub(super) fn sentence(text: &str) -> Value {
     // On a page, the alert is a row that leads to its deliveries.

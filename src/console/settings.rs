@@ -114,7 +114,11 @@ fn rendered_form(
     let Around { fault, stored, new_id } = around;
     let title = if id.is_empty() { "New subject".to_owned() } else { format!("Settings of {id}") };
     let differences = stored.as_ref().map(|stored| differences(stored, text));
-    let content: Value = context! { title, id, new_id, version, text_of => shown(text), plans, fault, differences };
+    // The level of a new subject is not known yet.
+    let of_level = || console.observer.plans.default_plan_of(id).name.to_string();
+    let default_plan = (!id.is_empty()).then(of_level);
+    let content: Value =
+        context! { title, id, new_id, version, text_of => shown(text), plans, default_plan, fault, differences };
     rendered_html("settings.html", visitor, content)
 }
 

@@ -22,15 +22,18 @@ use crate::api::path::parameter;
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::chart::Chart;
 use crate::html::href::href_to;
-use crate::subjects::StoredLevels;
+use crate::redis_client::{ErrorKind, error_kind};
 use crate::subjects::record::write_thresholds;
+use crate::subjects::{Plans, StoredLevels};
 use crate::types::{Alert, Channel, Limits, Metric, MetricFormat, Subject, Window};
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
+use crate::views::grants::{self, GrantStatus};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
 use crate::views::subject_index::IndexPart;
-use crate::views::{Cursor, DeliveryFilter, SubjectSettings, SubjectView, UsageView, subject};
+use crate::views::usage::MetricUsageView;
+use crate::views::{Cursor, DeliveryFilter, GrantView, SubjectSettings, SubjectView, UsageView, subject};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -64,7 +67,10 @@ pub(super) async fn search(
         return Ok((StatusCode::SEE_OTHER, [(LOCATION, link)]).into_response());
     }
     let read = console.subjects.subjects(&console.observer, q, from.as_ref(), ROWS_MAX);
-    let IndexPart { rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
+    let IndexPart { mut rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
+    for row in rows.iter_mut().filter(|row| row.plan.is_none()) {
+        row.plan = Some(console.observer.plans.default_plan_of(&row.subject).name.to_string());
+    }
     let next = next.map(|next| Cursor(next).to_string());
     let next = next.map(|next| href_to("subjects", &[("q", Some(q)), ("after", Some(&next))]));
     let exact = exact.as_ref().map(Subject::as_str);
@@ -90,15 +96,19 @@ struct SettingRow {
 }
 
 impl SettingRow {
-    /// The settings in effect for a subject. `own` are those that are set for itself.
-    fn all(own: &SubjectView, settings: &SubjectSettings) -> Vec<Self> {
+    /// The settings in effect for a subject. `own` are those that are set for itself, `usage` has what grants add.
+    fn all(own: &SubjectView, settings: &SubjectSettings, plans: &Plans, usage: &[MetricUsageView]) -> Vec<Self> {
         let row = |name: &str, value: String, is_own: bool, other| Self {
             name: name.to_owned(),
             value,
             origin: if is_own { "own" } else { other },
         };
         let limit = |(metric, limits): (&Metric, &Limits)| {
-            row(&format!("Limits of {metric}"), limits.to_string(), own.limits.contains_key(metric), "plan")
+            let windows = usage.iter().filter(|of| of.metric == *metric).flat_map(|of| &of.windows);
+            let granted = windows.filter_map(|of| Some(format!(", plus {}/{} of grants", of.granted?, of.window)));
+            let value = granted.fold(limits.to_string(), |value, granted| value + &granted);
+            let name = format!("Limits of {}", plans.format_of(metric).labelled(metric));
+            row(&name, value, own.limits.contains_key(metric), "plan")
         };
         let thresholds = write_thresholds(&settings.thresholds).replace(',', ", ");
         let mut rows = vec![row("Plan", settings.plan.clone(), own.plan.is_some(), "default")];
@@ -128,11 +138,12 @@ pub(super) async fn show(
     let listed = list_from(&console.observer.partitions, &filter, None, ROWS_MAX);
     let (deliveries, _) = within(CALL_TIMEOUT, listed).await?;
     let alerts = within(CALL_TIMEOUT, notified_alerts(&console, usage.as_ref())).await?;
+    let grants = within(CALL_TIMEOUT, grants_of(&console, &id)).await?;
     let formats = console.observer.plans.formats();
     let name = settings.name.as_ref();
     let title = name.map_or_else(|| id.to_string(), |name| format!("{name} ({id})"));
     let has_portal = console.portal_urls.is_some();
-    let content = context! { title, has_portal, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
+    let content = context! { title, has_portal, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), grants => shown(&grants), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }
 
@@ -149,6 +160,18 @@ async fn notified_alerts(
     Ok(alerts.into_iter().zip(deliveries).map(with).collect())
 }
 
+/// Those that pay first, then the newest. None if they can't be read: the sentences say so.
+async fn grants_of(console: &ConsoleState, id: &Subject) -> redis::RedisResult<Vec<GrantView>> {
+    let partition = console.observer.partitions.partition_of(id);
+    let mut grants = match grants::read(partition, &console.observer.plans, id).await {
+        Err(error) if error_kind(&error) == ErrorKind::WrongType => Vec::new(),
+        read => read?.grants,
+    };
+    grants.sort_by_key(|grant| (grant.status != GrantStatus::Active, Reverse(grant.added_at)));
+    grants.truncate(ROWS_MAX);
+    Ok(grants)
+}
+
 async fn settings_and_charts(
     console: &ConsoleState,
     id: &Subject,
@@ -160,7 +183,8 @@ async fn settings_and_charts(
     let now = partition.client.server_time().await?;
     let shown = SubjectView::read(id.as_str().as_bytes(), stored.fields(), plans, now);
     let settings = SubjectSettings::read(&stored, plans);
-    let in_effect = SettingRow::all(&shown, &settings);
+    let of_metrics = usage.map_or(&[][..], |usage| usage.metrics.as_slice());
+    let in_effect = SettingRow::all(&shown, &settings, plans, of_metrics);
     let request = HistoryRequest {
         subject: id.clone(),
         settings,
@@ -173,8 +197,7 @@ async fn settings_and_charts(
     let history = history::read(partition, plans, request).await?;
     let metrics = history.map(|HistoryView { metrics, .. }| metrics).unwrap_or_default();
     let limit_of = |metric: &str| {
-        let metrics = usage.into_iter().flat_map(|usage| &usage.metrics);
-        let windows = metrics.filter(|of| of.metric.as_str() == metric).flat_map(|of| &of.windows);
+        let windows = of_metrics.iter().filter(|of| of.metric.as_str() == metric).flat_map(|of| &of.windows);
         windows.filter(|window| window.window == Window::Day).find_map(|window| window.limit)
     };
     let chart = |MetricHistoryView { metric, format, days }: MetricHistoryView| {

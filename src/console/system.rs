@@ -16,6 +16,7 @@ use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::subjects::Plans;
 use crate::subjects::plans::Plan;
 use crate::subjects::record::write_thresholds;
+use crate::types::Metric;
 
 /// A plan, with its limits and thresholds as people write them.
 #[derive(Debug, Serialize)]
@@ -29,8 +30,9 @@ struct PlanRow {
 fn rows_of(plans: &Plans) -> Vec<PlanRow> {
     let default = plans.default_plan(0);
     let all = plans.names().into_iter().filter_map(|name| plans.get(&name));
+    let named = |metric: &Metric| plans.format_of(metric).labelled(metric);
     let row = |plan: Arc<Plan>| PlanRow {
-        limits: plan.limits.iter().map(|(metric, limits)| format!("{metric} {limits}")).collect(),
+        limits: plan.limits.iter().map(|(metric, limits)| format!("{} {limits}", named(metric))).collect(),
         thresholds: write_thresholds(&plan.thresholds).replace(',', ", "),
         is_default: plan.name == default.name,
         name: plan.name.to_string(),

@@ -33,11 +33,11 @@ pub(super) async fn add(
     uri: Uri,
     PortalForm(fields): PortalForm,
 ) -> Response {
-    let adding = add_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields);
+    let adding = add_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields.clone());
     let shown = match finished(adding).await {
         Ok(None) => return told(PortalNotice::Added),
         Ok(secret) => Shown { told: Some(PortalNotice::Added), secret, ..Shown::default() },
-        Err(notice) => Shown { told: Some(notice), ..Shown::default() },
+        Err(notice) => Shown { told: Some(notice), refused: Some(fields), ..Shown::default() },
     };
     respond(&portal, visitor, shown, (&headers, &uri)).await
 }
@@ -76,10 +76,10 @@ pub(super) async fn change(
     uri: Uri,
     PortalForm(fields): PortalForm,
 ) -> Response {
-    match finished(change_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields)).await {
+    match finished(change_contact(Arc::clone(&portal), visitor.access.subject().clone(), fields.clone())).await {
         Ok(notice) => told(notice),
         Err(notice) => {
-            let shown = Shown { told: Some(notice), ..Shown::default() };
+            let shown = Shown { told: Some(notice), refused: Some(fields), ..Shown::default() };
             respond(&portal, visitor, shown, (&headers, &uri)).await
         }
     }
@@ -137,9 +137,10 @@ async fn change_contact(
     Ok(notice)
 }
 
-/// Leads back to the page, which tells what was done, so that a reload does not send the form again.
+/// Leads back to the page, which tells what was done, so that a reload does not send the form again. Without the
+/// fragment, browsers would keep that of the form.
 fn told(notice: PortalNotice) -> Response {
-    (StatusCode::SEE_OTHER, [(LOCATION, format!("./?told={notice}"))]).into_response()
+    (StatusCode::SEE_OTHER, [(LOCATION, format!("./?told={notice}#told"))]).into_response()
 }
 
 impl From<VerificationError> for PortalNotice {

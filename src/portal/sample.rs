@@ -12,8 +12,8 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{Alert, Channel, ContactId, DeliveryState, MetricFormat, Period, Threshold, Window};
 use crate::views::forecast::ForecastView;
 use crate::views::portal::{
-    PortalAlertView, PortalContactState, PortalContactView, PortalDeliveryView, PortalMetricView, PortalView,
-    PortalWindowView,
+    PortalAlertView, PortalContactState, PortalContactView, PortalDeliveryView, PortalMetricView, PortalMuteView,
+    PortalView, PortalWindowView,
 };
 use crate::views::usage::WindowUsageView;
 
@@ -31,7 +31,20 @@ fn content((view, charts): &(PortalView, Vec<PortalChart>), told: Option<PortalN
         failure => (), up => "../", view => shown(view), charts => shown(charts), is_last => told.is_none(),
         secret => told.map(|_| "whsec_x"), may_change => told.is_some(), return_url => told.map(|_| "https://a.test/"),
         expires_at => READ_AT, channels => shown(&Channel::SENDING),
-        told => told.map(PortalNotice::as_str), is_fault => false,
+        told => told.map(PortalNotice::as_str), is_fault => told.is_some(), refused => refused_form(told),
+    }
+}
+
+/// Beside the form that adds a contact, beside one of a contact, and none.
+fn refused_form(told: Option<PortalNotice>) -> Value {
+    let form = |contact: &str, action: &str| {
+        context! { contact, action, channel => Channel::SENDING[0].as_str(), address => "a@b", thresholds => "80" }
+    };
+    match told {
+        Some(PortalNotice::BadAddress) => form("", ""),
+        Some(PortalNotice::WrongCode) => form("c_1", "confirm"),
+        Some(PortalNotice::BadThresholds) => form("c_1", "thresholds"),
+        _ => ().into(),
     }
 }
 
@@ -47,6 +60,7 @@ fn empty() -> (PortalView, Vec<PortalChart>) {
         metrics: Vec::new(),
         history: Vec::new(),
         alerts: Vec::new(),
+        mutes: Vec::new(),
         contacts: Vec::new(),
         read_at: read_at(),
     };
@@ -75,12 +89,15 @@ fn filled() -> (PortalView, Vec<PortalChart>) {
     };
     let contacts = PortalContactState::ALL.map(|state| (state, None, true));
     let contacts = contacts.into_iter().chain([(PortalContactState::Muted, Some(read_at()), false)]);
+    let mutes = [(None, None), (Some("API spend".to_owned()), Some(read_at()))];
+    let mutes = mutes.map(|(metric, until)| PortalMuteView { metric, until });
     let Alert { metric, period, .. } = alerts[0].alert.clone();
     let metrics = vec![PortalMetricView { metric, format: format.clone(), windows: windows(period) }];
     let view = PortalView {
         name: "Alice".parse().ok(),
         metrics,
         alerts,
+        mutes: mutes.into(),
         contacts: contacts.map(contact).collect(),
         ..empty().0
     };

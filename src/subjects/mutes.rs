@@ -66,6 +66,13 @@ impl SubjectMutes {
         subject.or_else(|| Some(MutedPart { metric: Some(metric), mute: self.metrics.get(metric)? }))
     }
 
+    /// Until when a contact that hears these metrics, or all if there are none, hears nothing; `None` if it hears some.
+    pub fn silent_until(&self, metrics: &[Metric]) -> Option<UnixMs> {
+        let ends = metrics.iter().map(|metric| self.metrics.get(metric).map(Mute::end));
+        let of_metrics = ends.collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().min());
+        self.subject.as_ref().map(Mute::end).max(of_metrics)
+    }
+
     /// All mutes, the subject's own first.
     pub fn parts(&self) -> impl Iterator<Item = MutedPart<'_>> {
         let of_metric = |(metric, mute)| MutedPart { metric: Some(metric), mute };

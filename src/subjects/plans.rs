@@ -174,6 +174,11 @@ impl Plans {
         Arc::clone(set.defaults.get(depth).unwrap_or(&set.no_plan))
     }
 
+    /// The plan of this subject, which has none of its own.
+    pub fn default_plan_of(&self, subject: &str) -> Arc<Plan> {
+        self.default_plan(self.separator.depth(subject))
+    }
+
     /// A text that differs if any limit or threshold of a plan differs; daemons on one stream should have the same. It
     /// omits `refuse_at` and rates, because they do not affect counting.
     pub fn fingerprint(&self) -> Arc<str> {

@@ -99,6 +99,11 @@ impl Mute {
         Ok(Self { until, reason: checked_reason(reason)? })
     }
 
+    /// When the mute ends; [`UnixMs::MAX`] for one that lasts until somebody ends it.
+    pub fn end(&self) -> UnixMs {
+        self.until.unwrap_or(UnixMs::MAX)
+    }
+
     /// Whether the mute is in force at `now`.
     pub fn is_active(&self, now: UnixMs) -> bool {
         self.until.is_none_or(|until| now < until)

@@ -17,6 +17,9 @@ pub struct UnixMs(pub i64);
 inline_schema!(UnixMs, { "type": "integer", "description": "Unix milliseconds." });
 
 impl UnixMs {
+    /// When something ends that does not end by itself.
+    pub const MAX: Self = Self(i64::MAX);
+
     /// This instant moved by a number of milliseconds, saturating.
     #[must_use]
     pub const fn plus(self, ms: i64) -> Self {

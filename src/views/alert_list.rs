@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
-use super::{Cursor, Observer, alerts};
+use super::{AlertFilter, Cursor, Observer, alerts};
 use crate::ledger::raised_scan::{self, RaisedPosition, RaisedSlice};
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Alert, AlertId, Metric, Percent, UnixMs, Window};
+use crate::types::{Alert, AlertId, Metric, Percent, Subject, UnixMs, Window};
 
 /// Number of alerts whose deliveries are read at once in the search for those that reached nobody.
 const JUDGED_AT_ONCE: usize = 200;
@@ -43,6 +43,7 @@ pub struct NotifiedAlertView {
 /// Which alerts are listed.
 #[derive(Debug, Clone, Default)]
 pub struct NotifiedAlertFilter {
+    pub subject: Option<Subject>,
     pub metric: Option<Metric>,
     pub window: Option<Window>,
     /// Only thresholds at or above this part of the limit.
@@ -101,7 +102,7 @@ impl Observer {
         Ok(NotifiedAlertsView { alerts: listed, examined, next, read_at: Rfc3339(now) })
     }
 
-    /// The alerts of a slice, newest first.
+    /// The alerts of a slice, newest first: of a subject, all.
     pub(super) async fn raised(
         &self,
         filter: &NotifiedAlertFilter,
@@ -110,9 +111,20 @@ impl Observer {
     ) -> RedisResult<(Vec<Alert>, Option<RaisedPosition>)> {
         let mut periods = alerts::kept_periods(now);
         periods.retain(|period| filter.window.is_none_or(|window| window == period.window()));
-        let slice = raised_scan::read_slice(&self.partitions, &periods, filter.metric.as_ref(), from).await?;
-        let RaisedSlice { alerts, next } = slice;
-        let mut raised = alerts.into_stated(now);
+        let (mut raised, next) = match &filter.subject {
+            Some(subject) => {
+                let of_subject = AlertFilter { subject: Some(subject.clone()), since: filter.since };
+                let partition = self.partitions.partition_of(subject);
+                let mut raised = alerts::of_periods(partition, &periods, &of_subject, now).await?;
+                raised.retain(|alert| filter.metric.as_ref().is_none_or(|metric| *metric == alert.metric));
+                (raised, None)
+            }
+            None => {
+                let slice = raised_scan::read_slice(&self.partitions, &periods, filter.metric.as_ref(), from).await?;
+                let RaisedSlice { alerts, next } = slice;
+                (alerts.into_stated(now), next)
+            }
+        };
         self.plans.add_units(&mut raised);
         raised.sort_by_cached_key(place);
         Ok((raised, next))

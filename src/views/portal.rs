@@ -18,12 +18,13 @@ use crate::contacts::array::{CONTACTS, StoredContact};
 use crate::contacts::{Contact, ContactArray, ContactOrigin, masked_address};
 use crate::ledger::batch::MetricPeriod;
 use crate::signing::PortalAccess;
-use crate::subjects::StoredLevels;
+use crate::subjects::mutes::MutedPart;
+use crate::subjects::{StoredLevels, SubjectMutes};
 use crate::types::mute::REASON_OF_PORTAL;
 use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, Channel, ContactId, DeliveryState, DisplayName, Metric, MetricFormat, PeriodSpan, Subject, UnixMs,
+    Alert, Channel, ContactId, DeliveryState, DisplayName, Metric, MetricFormat, Mute, PeriodSpan, Subject, UnixMs,
 };
 
 /// Maximum number of quotas whose alerts are read: the newest periods of each metric and window.
@@ -47,6 +48,8 @@ pub struct PortalView {
     pub history: Vec<MetricHistoryView>,
     /// The newest first.
     pub alerts: Vec<PortalAlertView>,
+    /// Mutes of the subject and of its metrics.
+    pub mutes: Vec<PortalMuteView>,
     pub contacts: Vec<PortalContactView>,
     pub read_at: Rfc3339,
 }
@@ -82,6 +85,14 @@ pub struct PortalDeliveryView {
     pub state: DeliveryState,
 }
 
+/// A mute of the subject, or of one of its metrics. Why is the operator's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PortalMuteView {
+    /// The name of the metric; `None` for the whole subject.
+    pub metric: Option<String>,
+    pub until: Option<Rfc3339>,
+}
+
 text_enum! {
     /// Whether a contact gets alerts.
     pub enum PortalContactState {
@@ -90,6 +101,7 @@ text_enum! {
         Unverified = "unverified",
         /// Its receiver or mailbox is gone.
         Disabled = "disabled",
+        /// By its own mute, that of the subject, or those of all metrics that it hears.
         Muted = "muted",
     }
 }
@@ -102,9 +114,9 @@ pub struct PortalContactView {
     /// Without its secret parts.
     pub address: String,
     pub state: PortalContactState,
-    /// When its mute ends, if it has an end.
+    /// When the last of the mutes that silence it ends, if that has an end.
     pub muted_until: Option<Rfc3339>,
-    /// Whether the mute was begun in the portal, so that it can be ended there.
+    /// Whether its own mute was begun in the portal, so that it can be ended there.
     pub muted_here: bool,
     /// The thresholds that it hears, separated by commas; `all` for all.
     pub thresholds: String,
@@ -151,8 +163,15 @@ impl Observer {
             windows: windows.into_iter().map(window).collect(),
         };
         let metrics = metrics.into_iter().map(metric).collect();
-        let contacts = contacts.iter().map(|stored| PortalContactView::new(stored, access, now)).collect();
-        Ok(Some(PortalView { subject, name, timezone, metrics, history, alerts, contacts, read_at: Rfc3339(now) }))
+        let (muted, _) = SubjectMutes::read(stored.fields().iter().map(|(name, value)| (name, value)), now);
+        let contacts = contacts.iter().map(|stored| PortalContactView::new(stored, access, &muted, now)).collect();
+        let shown = muted.parts().filter(|part| part.metric.is_none_or(|metric| access.shows(metric)));
+        let mutes = shown.map(|MutedPart { metric, mute }| PortalMuteView {
+            metric: metric.map(|metric| self.plans.format_of(metric).name_of(metric).to_owned()),
+            until: mute.until.map(Rfc3339),
+        });
+        let (mutes, read_at) = (mutes.collect(), Rfc3339(now));
+        Ok(Some(PortalView { subject, name, timezone, metrics, history, alerts, mutes, contacts, read_at }))
     }
 
     async fn portal_alerts(
@@ -212,9 +231,15 @@ pub fn own_contacts(stored: &StoredLevels, now: UnixMs) -> Vec<StoredContact> {
 }
 
 impl PortalContactView {
-    fn new(StoredContact { contact, origin, .. }: &StoredContact, access: &PortalAccess, now: UnixMs) -> Self {
+    fn new(
+        StoredContact { contact, origin, .. }: &StoredContact,
+        access: &PortalAccess,
+        muted: &SubjectMutes,
+        now: UnixMs,
+    ) -> Self {
         let mute = contact.muted_at(now);
-        let state = match mute {
+        let silent_until = mute.map(Mute::end).max(muted.silent_until(&contact.filter.metrics));
+        let state = match silent_until {
             _ if !contact.verified => PortalContactState::Unverified,
             _ if contact.disabled.is_some() => PortalContactState::Disabled,
             Some(_) => PortalContactState::Muted,
@@ -226,7 +251,7 @@ impl PortalContactView {
             channel: contact.channel(),
             address: shown_address(contact, access),
             state,
-            muted_until: mute.and_then(|mute| mute.until).map(Rfc3339),
+            muted_until: silent_until.filter(|end| *end < UnixMs::MAX).map(Rfc3339),
             muted_here: mute.is_some_and(|mute| mute.reason.as_deref() == Some(REASON_OF_PORTAL)),
             thresholds: if thresholds.is_empty() { "all".to_owned() } else { thresholds.join(", ") },
             added_by_subject: *origin == ContactOrigin::Subject,

@@ -342,6 +342,7 @@ async fn without_a_token_this_machine_may_look_and_a_taken_port_is_only_a_warnin
         assert_eq!(answer.status, 200, "{page}: {}", answer.text);
         judge(page, &answer);
     }
+    assert!(visitor.get("/").await.text.contains("<a href=\"login\">Log in</a>"), "a way to log in");
     assert!(visitor.get("/login").await.text.contains("No token is configured"));
     let taken = setup.clone().env("QUOTABELL__CONSOLE__LISTEN", &address.to_string()).start().await;
     assert!(taken.has_said("the console can't listen and is off"));

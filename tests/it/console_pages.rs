@@ -1,11 +1,13 @@
 //! What single pages of the console show.
 
-use crate::support::books::raise;
+use crate::support::binary::quotabell;
+use crate::support::books::{raise, record};
 use crate::support::console::{Visitor, found, judge};
 use crate::support::daemon::DaemonSetup;
-use crate::support::outbox::{LONG, Outbox, json as stored, outcome, settle, subject, webhook};
+use crate::support::eventually::eventually;
+use crate::support::outbox::{LONG, Outbox, in_period, json as stored, outcome, settle, subject, webhook};
 use quotabell::outbox::Settlement;
-use quotabell::types::OutcomeClass;
+use quotabell::types::{Day, Metric, OutcomeClass, keys};
 
 /// A console for this machine, of a daemon that sends nothing, with these settings.
 async fn console(outbox: &Outbox, settings: &str) -> (crate::support::daemon::Daemon, Visitor, tempfile::TempDir) {
@@ -27,6 +29,7 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
     let key = outbox.keys.subject(&subject("alice"));
     let () = outbox.run("HSET", &[key.as_str(), "name", "Acme Inc."]).await;
     outbox.fan_out_new(&raised, &[webhook("b")]).await;
+    let () = outbox.run("HSET", &[key.as_str(), "muted:requests", "2100-01-01T00:00:00Z"]).await;
     let settings = "[metrics.requests]\nname = \"API spend\"\nunit = \"USD\"\nscale = 2\n";
     let (daemon, visitor, _folder) = console(&outbox, settings).await;
     for page in ["/", "/near", "/alerts", "/subject?id=alice", "/top?by=used", "/deliveries"] {
@@ -42,6 +45,17 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
         let has_name = !["/alerts", "/deliveries"].contains(&page);
         assert!(!has_name || answer.text.contains("Acme Inc."), "{page}: {}", answer.text);
     }
+    for (page, name) in [
+        ("/subject?id=alice", "<td>Limits of API spend (requests)</td>"),
+        ("/subject?id=alice", "<td>Mute of API spend</td>"),
+        ("/system", "API spend (requests) "),
+    ] {
+        assert!(visitor.get(page).await.text.contains(name), "{page} without {name}");
+    }
+    eventually("the mute is listed", || async {
+        visitor.get("/mutes").await.text.contains("metric API spend<").then_some(())
+    })
+    .await;
     let csv = visitor.get("/near.csv").await;
     assert!(csv.text.contains("alice,free,requests,") && csv.text.contains(",4200,5000,"), "{}", csv.text);
     daemon.drain().await;
@@ -90,6 +104,112 @@ async fn the_navigation_has_every_list_and_marks_the_present_one() {
         let nav = found(&answer.text, "(?s)<nav aria-label=\"Pages\">(.*?)</nav>")[0];
         assert_eq!(found(nav, "href=\"([a-z]+)\" aria-current=\"page\""), [page]);
         assert_eq!(found(nav, "<a href=\"([^\"]*)\"").len(), 11, "{nav}");
+    }
+    daemon.drain().await;
+}
+
+/// An operator who reads "gets alerts" of a muted subject looks for the missing alert elsewhere.
+#[tokio::test]
+async fn contacts_that_a_mute_silences_get_no_alerts() {
+    let outbox = Outbox::start();
+    let contacts = r#"[{"id":"of-all","channel":"email","address":"a@b.test"},
+        {"id":"of-tokens","channel":"email","address":"t@b.test","metrics":["tokens"]},
+        {"id":"of-both","channel":"email","address":"b@b.test","metrics":["tokens","requests"]},
+        {"id":"muted","channel":"email","address":"m@b.test","muted":true,"muted_until":"2100-01-03T00:00:00Z"}]"#;
+    outbox.set_contacts(&subject("alice"), contacts).await;
+    let key = outbox.keys.subject(&subject("alice"));
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    let states = async || {
+        let page = visitor.get("/subject?id=alice").await;
+        judge("/subject", &page);
+        let contacts = found(&page.text, "(?s)<h2 id=\"contacts\">(.*?)</table>")[0];
+        let rows = found(contacts, "(?s)<tr><td>[a-z-]+</td><td>[^<]*</td>\\s*<td>(.*?)</td>");
+        let text = |row: &str| {
+            let parts = row.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
+            parts.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        rows.into_iter().map(text).collect::<Vec<_>>()
+    };
+    let itself = "– muted until 2100-01-03 00:00:00 UTC";
+    assert_eq!(states().await, ["✓ gets alerts", "✓ gets alerts", "✓ gets alerts", itself]);
+    let () = outbox.run("HSET", &[key.as_str(), "muted:tokens", "2100-01-01T00:00:00Z"]).await;
+    let of_tokens = "– tokens is muted until 2100-01-01 00:00:00 UTC";
+    let partly = format!("✓ gets alerts {of_tokens}");
+    assert_eq!(states().await, [&partly, &format!("– gets nothing {of_tokens}"), &partly, itself]);
+    let () = outbox.run("HSET", &[key.as_str(), "muted", "true moving"]).await;
+    let all = "– gets nothing: the subject is muted until somebody ends it";
+    assert_eq!(states().await, [all, all, all, itself]);
+    daemon.drain().await;
+}
+
+/// A limit of 0 looks like a mistake if nobody says that grants raise it.
+#[tokio::test]
+async fn a_subject_shows_its_grants() {
+    let outbox = Outbox::start();
+    let key = outbox.keys.subject(&subject("alice"));
+    let () = outbox.run("HSET", &[key.as_str(), "limit:credits", "0/total"]).await;
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    assert!(!visitor.get("/subject?id=alice").await.text.contains("<h2>Grants</h2>"));
+    let grant = ["grant", "add", "alice", "12345", "--metric", "credits", "--id", "invoice-17", "--note", "<b>paid"];
+    quotabell(grant).redis(&outbox.server.url()).run().expect_done();
+    let page = visitor.get("/subject?id=alice").await;
+    judge("/subject", &page);
+    for text in [
+        "<tr><td>invoice-17</td><td class=\"short\">credits / total</td><td>active</td>",
+        "0 of 12,345<br>12,345 of them granted",
+        "0/total, plus 12,345/total of grants",
+        "&lt;b&gt;paid",
+    ] {
+        assert!(page.text.replace("&#x2f;", "/").contains(text), "{text}: {}", page.text);
+    }
+    daemon.drain().await;
+}
+
+/// A subject elsewhere that is missing in a ranking must not seem to use nothing.
+#[tokio::test]
+async fn a_ranking_says_whom_it_omits_and_ranks_another_period() {
+    let outbox = Outbox::start();
+    let raised = raise(&outbox.client, "alice", 80, 4200, 1000).await;
+    let yesterday = Day::in_utc(raised.raised_at_ms).and_then(|today| today.before(1)).expect("a day");
+    let elsewhere = in_period(quotabell::types::Alert { subject: subject("bob"), ..raised }, yesterday);
+    record(&outbox.client, &elsewhere).await;
+    let counter = outbox.keys.usage(&Metric::default(), yesterday, keys::bucket("bob"));
+    let () = outbox.run("HSET", &[counter.as_str(), "bob", "7"]).await;
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    let ranked = async |query: &str| {
+        let page = visitor.get(&format!("/top?by=used{query}")).await;
+        judge("/top", &page);
+        let names = found(&page.text, "<bdi>([a-z]+)</bdi>").into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let note = page.text.contains("may be in another");
+        (names, note, page.text.contains("the current one in UTC"))
+    };
+    assert_eq!(ranked("").await, (vec!["alice".to_owned()], true, true));
+    assert_eq!(ranked(&format!("&period={yesterday}")).await, (vec!["bob".to_owned()], true, false));
+    assert_eq!(ranked("&window=total").await, (vec![], false, false));
+    assert_eq!(visitor.get("/top?by=used&period=lately").await.status, 400);
+    // The same for the alerts of one subject.
+    for (query, expected) in [("bob", vec!["bob"]), ("alice", vec!["alice"]), ("bob&metric=tokens", vec![])] {
+        let page = visitor.get(&format!("/alerts?subject={query}")).await;
+        judge("/alerts", &page);
+        assert_eq!(found(&page.text, "<bdi>([a-z]+)</bdi>"), expected, "{query}: {}", page.text);
+    }
+    daemon.drain().await;
+}
+
+/// Two words for one plan look like two plans.
+#[tokio::test]
+async fn every_page_names_the_plan_that_is_in_effect() {
+    let outbox = Outbox::start();
+    for name in ["acme", "acme/x"] {
+        let () = outbox.run("HSET", &[outbox.keys.subject(&subject(name)).as_str(), "timezone", "UTC"]).await;
+    }
+    let (daemon, visitor, _folder) = console(&outbox, "[subjects]\nseparator = \"/\"\n").await;
+    let list = visitor.get("/subjects").await.text;
+    assert_eq!(found(&list, "</a></td><td>([^<]*)</td>"), ["free", "none"], "{list}");
+    for (name, plan) in [("acme", "free"), ("acme%2fx", "none")] {
+        let page = visitor.get(&format!("/subject?id={name}")).await.text;
+        assert!(page.contains(&format!("has plan {plan} and")), "{page}");
+        assert!(page.contains(&format!("<td>Plan</td><td>{plan}</td><td>default</td>")), "{page}");
     }
     daemon.drain().await;
 }

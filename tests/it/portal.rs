@@ -79,7 +79,7 @@ async fn set_contacts(api: &ContactsApi, of: &str, contacts: &Value) {
 }
 
 fn says<'a>(answer: &'a Answer, class: &str) -> &'a str {
-    found(&answer.text, &format!("<p class=\"{class}\"[^>]*>([^<]*)<")).first().copied().unwrap_or_default()
+    found(&answer.text, &format!("<p [^>]*class=\"{class}\"[^>]*>([^<]*)<")).first().copied().unwrap_or_default()
 }
 
 /// Under a proxy's path, with names that are HTML, no link may lead nowhere and no page may break, in any language.
@@ -326,6 +326,16 @@ async fn a_link_may_be_limited_to_metrics_and_leads_back() {
     assert!(both.text.contains("80 % reached"), "{}", both.text);
     assert!(both.text.contains("<p>No units are granted yet.</p>"), "{}", both.text);
     assert!(!both.text.contains("The limit is reached."), "{}", both.text);
+    // Neither a bar of nothing, nor a pace after the limit.
+    let nothing = visitor.get(&link_to(&api, "carol", &json!({"locale": "en"})).await).await.text;
+    assert!(nothing.contains("0 of 100") && !nothing.contains("class=\"share"), "{nothing}");
+    api.use_units("carol", 105).await;
+    let reached = crate::support::eventually::eventually("it is counted", || async {
+        let page = visitor.get(&link_to(&api, "carol", &json!({"locale": "en"})).await).await.text;
+        page.contains("105 of 100").then_some(page)
+    })
+    .await;
+    assert!(reached.contains("class=\"share over\"") && !reached.contains("At this pace"), "{reached}");
     api.daemon.drain().await;
 }
 

@@ -135,7 +135,7 @@ async fn a_customer_changes_only_what_is_its_own() {
         let stored = portal.contact(id).await;
         assert_eq!((&stored["muted"], &stored["muted_reason"]), (&json!(true), &json!("muted in the portal")));
         assert_eq!(stored["muted_until"].is_null(), wanted.is_empty(), "{stored}");
-        starts(&portal.does(&format!("do=end_mute&contact={id}")).await, 200, "The contact gets alerts again.");
+        starts(&portal.does(&format!("do=end_mute&contact={id}")).await, 200, "The mute of the contact has ended.");
         assert_ne!(portal.contact(id).await["muted"], true);
     }
     for (body, said) in [
@@ -209,5 +209,74 @@ async fn a_form_that_does_not_arrive_is_given_up() {
         assert_eq!(&first, b"HTTP/1.1 400 ", "{below}");
     };
     tokio::join!(given_up("contacts"), given_up("contact"));
+    portal.api.daemon.drain().await;
+}
+
+/// A customer must not wait for alerts that a mute of the operator stops.
+#[tokio::test]
+async fn contacts_that_a_mute_of_the_subject_silences_are_muted() {
+    let portal = Portal::start(&json!([
+        {"id": "main", "channel": "email", "address": "main@b.test"},
+        {"id": "of-tokens", "channel": "email", "address": "t@b.test", "metrics": ["tokens"]},
+        {"id": "own", "channel": "email", "address": "own@b.test", "muted": true, "muted_until": "2100-01-02T00:00:00Z"},
+    ]))
+    .await;
+    let key = portal.api.outbox.keys.subject(&subject("alice"));
+    let mute = async |field: &str, value: &str| {
+        let _: u64 = portal.api.outbox.run("HSET", &[key.as_str(), field, value]).await;
+    };
+    let states = async || {
+        let page = portal.visitor.get(&portal.path).await;
+        judge_html("/", &page);
+        let text = page.text.replace("<time datetime=\"", "").replace("</time>", "");
+        let states = found(&text, "(Gets alerts|Muted)(?: until [^\"]*\">[0-9: -]*)?\\.\\s*<span class=\"soft\">");
+        let ends = found(&text, "Muted until [^\"]*\">([0-9-]*)").join(" ");
+        let said = found(&text, "<p>(Alerts [a-z ]*are muted)");
+        (states.join(" "), ends, said.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let told = |states: &str, ends: &str, said: &[&str]| {
+        (states.to_owned(), ends.to_owned(), said.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(states().await, told("Gets alerts Gets alerts Muted", "2100-01-02", &[]));
+    mute("muted:tokens", "2100-01-01T00:00:00Z not paid").await;
+    let of_tokens = "Alerts of tokens are muted";
+    assert_eq!(states().await, told("Gets alerts Muted Muted", "2100-01-01 2100-01-02", &[of_tokens]));
+    mute("muted", "2100-01-03T00:00:00Z not paid").await;
+    let all = told("Muted Muted Muted", "2100-01-03 2100-01-03 2100-01-03", &["Alerts are muted", of_tokens]);
+    assert_eq!(states().await, all);
+    mute("muted", "true not paid").await;
+    assert_eq!(states().await.1, "", "until somebody ends it");
+    portal.api.daemon.drain().await;
+}
+
+/// A fault at the top of a long page is not seen by whoever looks at the form.
+#[tokio::test]
+async fn a_fault_is_told_beside_its_form_with_what_was_sent() {
+    let portal = Portal::start(&json!([
+        {"id": "main", "channel": "email", "address": "main@b.test"},
+        {"id": "other", "channel": "email", "address": "other@b.test"},
+    ]))
+    .await;
+    let page = portal.visitor.get(&portal.path).await.text;
+    assert!(page.contains("action=\"contact#c2\"") && !page.contains("value=\"remove\""));
+    let send = async |below: &str, body: &str| {
+        let answer = portal.visitor.send("POST", &format!("{}{below}", portal.path), &[], body).await;
+        judge_html(below, &answer);
+        assert_eq!(found(&answer.text, "(role=\"alert\")").len(), 1, "{}", answer.text);
+        answer.text
+    };
+    let page = send("contact", "do=thresholds&thresholds=many&contact=other").await;
+    let [first, second] =
+        ["c1", "c2"].map(|id| found(&page, &format!("(?s)<section class=\"card\" id=\"{id}\">(.*?)</section>"))[0]);
+    assert!(!first.contains("role=\"alert\"") && second.contains("role=\"alert\">Thresholds are"), "{page}");
+    assert!(second.contains("<details open>") && second.contains("value=\"many\""), "{second}");
+    let page = send("contacts", "channel=webhook&address=nowhere&thresholds=90").await;
+    let add = found(&page, "(?s)<details id=\"add\" open>(.*?)</details>")[0];
+    assert!(add.contains("role=\"alert\">This is not an address"), "{add}");
+    assert!(add.contains("value=\"webhook\" selected") && add.contains("value=\"nowhere\""), "{add}");
+    assert!(add.contains("value=\"90\""), "{add}");
+    // A form that the page does not have.
+    let page = send("contact", "do=mute&for=1d&contact=nobody").await;
+    assert!(page.contains("<p id=\"told\" class=\"fault\" role=\"alert\">This contact is gone."), "{page}");
     portal.api.daemon.drain().await;
 }

@@ -106,7 +106,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
             format_args!("nothing is set for subject {}", args.subject),
             format_args!(
                 "it has the default plan {:?} and the fallback contacts; `quotabell usage` shows its counts",
-                config.default_plan
+                plans.default_plan_of(args.subject.as_str()).name
             ),
         ));
     }
