@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{self, Signal};
@@ -121,9 +122,23 @@ fn it_ends_in_the_console_on_request() {
     let told = running.told_until("Later: quotabell console --config ");
     let link = told.lines().find(|line| line.contains("/login?login=")).expect("a link");
     let (address, _) = link.trim_start_matches("http://").split_once('/').expect("a path");
-    assert!(page(address, &link[7 + address.len()..]).contains("Log in for 12 hours"), "{told}");
+    let login = &link[7 + address.len()..];
+    assert!(page(address, login).contains("Log in for 12 hours"), "{told}");
     let overview = page(address, "/");
     assert!(overview.contains("carol") && overview.contains("1 daemon, 1 partition"), "{overview}");
+    // What people try there: why a webhook failed, who did what, a link to the portal.
+    let refused = Instant::now();
+    while !page(address, "/deliveries?state=dead").contains("HTTP 422") {
+        assert!(refused.elapsed() < Duration::from_secs(20), "no delivery is dead: {told}");
+    }
+    assert!(page(address, "/log").contains("setSubject"), "the log of actions is empty");
+    let (path, secret) = login.split_once('?').expect("a secret");
+    let form = "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin";
+    let head = format!("{form}\r\nContent-Length: {}\r\n", secret.len());
+    let answer = request(address, &format!("POST {path}"), &head, secret);
+    let cookie = answer.split("set-cookie: ").nth(1).and_then(|rest| rest.split(';').next()).expect("a session");
+    let subject = request(address, "GET /subject?id=lena", &format!("Cookie: {cookie}\r\n"), "");
+    assert!(subject.contains("Make a link"), "{subject}");
     let demo = i32::try_from(running.child.id()).expect("a process id");
     signal::kill(Pid::from_raw(demo), Signal::SIGINT).expect("the demo runs");
     let finished = running.finish();
@@ -135,8 +150,12 @@ fn it_ends_in_the_console_on_request() {
 
 /// A page of the console.
 fn page(address: &str, path: &str) -> String {
+    request(address, &format!("GET {path}"), "", "")
+}
+
+fn request(address: &str, target: &str, head: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the console listens");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("{target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{head}\r\n{body}");
     stream.write_all(request.as_bytes()).expect("writable");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("UTF-8");

@@ -59,8 +59,8 @@ fn print(overview: &OverviewView, output: &mut Output) -> anyhow::Result<()> {
 
 fn near_line(NearOverviewView { above_80, reached, is_complete, .. }: &NearOverviewView) -> String {
     let at_least = if *is_complete { "" } else { "at least " };
-    let [reached, above] = [*reached, *above_80].map(|subjects| grouped(subjects as u64, ","));
-    format!("{at_least}{reached} subjects at 100% or above, {at_least}{above} from 80%")
+    let [reached, above] = [*reached, reached + above_80].map(|subjects| grouped(subjects as u64, ","));
+    format!("{at_least}{reached} subjects at 100% or above, {at_least}{above} at 80% or above")
 }
 
 fn sending_line(SendingOverviewView { pending, dead, .. }: &SendingOverviewView) -> String {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, Request, State};
@@ -35,6 +36,8 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
 
 /// The middleware before every route.
 pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
+    // What the page shows is read after that.
+    let asked = Instant::now();
     let (mut parts, body) = request.into_parts();
     let known = parts.headers.get(IF_NONE_MATCH).cloned();
     let cookie = console.cookie(&parts.headers).unwrap_or_default().to_owned();
@@ -54,7 +57,7 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
     };
     if let Some(address) = address {
         match (answer.status(), answer.extensions_mut().remove::<RenderedHtml>()) {
-            (StatusCode::OK, Some(page)) => console.last_pages.keep(&cookie, &address, page),
+            (StatusCode::OK, Some(page)) => console.last_pages.keep(&cookie, &address, page, asked),
             (StatusCode::SERVICE_UNAVAILABLE, Some(error)) => {
                 let (read, why, is_local) = ((&*cookie, &*address), error.detail(), is_local(&console));
                 answer = console.last_pages.get(read, &why, &console.tokens, is_local).unwrap_or(answer);

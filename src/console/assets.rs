@@ -41,12 +41,13 @@ impl Asset {
     }
 }
 
-/// All of them: the style sheet, then the scripts in the order in which pages load them.
-pub(super) static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
+/// All of them: the style sheet, the scripts in the order in which pages load them, and the icon of pages.
+pub(super) static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
     [
         Asset::css("console", include_bytes!("../../templates/console/console.css")),
         Asset::script("idiomorph", include_bytes!("../../templates/console/idiomorph/idiomorph.min.js")),
         Asset::script("console", include_bytes!("../../templates/console/console.js")),
+        Asset::new("icon", "svg", "image/svg+xml", include_bytes!("../../templates/console/icon.svg")),
     ]
 });
 
@@ -67,7 +68,7 @@ mod tests {
     #[test]
     fn idiomorph_is_the_published_file() {
         let sums = include_str!("../../templates/console/idiomorph/SHA256SUMS");
-        let [_, idiomorph, _] = &*ASSETS;
+        let [_, idiomorph, ..] = &*ASSETS;
         assert_eq!(sums, format!("{}  idiomorph.min.js\n", hex(&Sha256::digest(idiomorph.content))));
         assert!(include_str!("../../templates/console/idiomorph/LICENSE").starts_with("Zero-Clause BSD"));
     }

@@ -69,7 +69,7 @@ pub(super) fn href_with_filter(page: &str, first: &[(&str, &str)], fields: &Fiel
     href_to(page, &first.chain(filters).collect::<Vec<_>>())
 }
 
-fn selected(fields: &Fields) -> Result<(DeliveryAction, DeliverySelection), Problem> {
+fn selected(fields: &Fields) -> Result<(DeliveryAction, DeliverySelection), ConsoleError> {
     let action = DeliveryAction::from_stored(fields.raw("do")).ok_or_else(|| {
         Problem::bad_request(format!("do: must be {}", one_of(&DeliveryAction::ALL.map(DeliveryAction::as_str))))
     })?;
@@ -78,12 +78,15 @@ fn selected(fields: &Fields) -> Result<(DeliveryAction, DeliverySelection), Prob
     ids.dedup();
     let mut filter = filter_of(fields)?;
     if ids.is_empty() && fields.raw("all").is_empty() && FILTERS.iter().all(|name| fields.raw(name).is_empty()) {
-        return Err(Problem::bad_request("no delivery is selected: mark some in the list, or name a filter"));
+        let detail =
+            "no delivery is selected: go back to the list, mark the deliveries in its first column, and choose again";
+        let list = href_to("deliveries", &[("state", action.takes().first().map(|state| state.as_str()))]);
+        return Err(ConsoleError::from(Problem::bad_request(detail)).with_way_to(&list));
     }
     if let Some(state) = filter.state.filter(|state| !action.takes().contains(state)) {
         let takes: Vec<&str> = action.takes().iter().map(|state| state.as_str()).collect();
         let (takes, done) = (takes.join(" and "), action.done());
-        return Err(Problem::bad_request(format!("state: {state} ones can't be {done}, only {takes} ones")));
+        return Err(Problem::bad_request(format!("state: {state} ones can't be {done}, only {takes} ones")).into());
     }
     if ids.is_empty() {
         filter.state = filter.state.or_else(|| action.takes().first().copied());

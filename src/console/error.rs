@@ -84,7 +84,10 @@ impl IntoResponse for ConsoleError {
     fn into_response(self) -> Response {
         match self {
             Self::Told { status, detail, way_on, refused, up } => {
-                let title = status.canonical_reason().unwrap_or("Error");
+                let title = match status {
+                    StatusCode::BAD_REQUEST => "This can't be done",
+                    _ => status.canonical_reason().unwrap_or("Error"),
+                };
                 let content = context! { title, detail, way_on, refused => shown(&refused), up };
                 (status, rendered_html("error.html", &Visitor::Unknown, content)).into_response()
             }

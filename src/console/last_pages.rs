@@ -41,13 +41,12 @@ impl LastConsolePages {
         *self.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.to_owned());
     }
 
-    /// Keeps a page that this cookie has read.
-    pub(super) fn keep(&self, cookie: &str, address: &str, page: RenderedHtml) {
+    /// Keeps a page that this cookie has asked for at this time.
+    pub(super) fn keep(&self, cookie: &str, address: &str, page: RenderedHtml, asked: Instant) {
         // It is shown once: it may be a link to the portal.
         let has_outcome = matches!(&page.visitor, Visitor::LoggedIn { outcome: Some(_), .. });
         if !NOT_KEPT.contains(&page.template) && !has_outcome {
-            let now = Instant::now();
-            self.pages.keep((cookie.to_owned(), address.to_owned()), (page, now), LASTS, now);
+            self.pages.keep((cookie.to_owned(), address.to_owned()), (page, asked), LASTS, asked);
         }
     }
 
@@ -62,12 +61,12 @@ impl LastConsolePages {
         is_local: bool,
     ) -> Option<Response> {
         let kept = self.pages.get(&(cookie.to_owned(), address.to_owned()), Instant::now())?;
-        let (page, read_at) = &*kept;
+        let (page, asked) = &*kept;
         let may_see = match &page.visitor {
             Visitor::Local { .. } => is_local,
             Visitor::LoggedIn { session, now, .. } => {
                 let key = self.key.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let now = now.after(read_at.elapsed());
+                let now = now.after(asked.elapsed());
                 let known = key.and_then(|key| ConsoleSession::read(cookie, &key, tokens, now));
                 known.as_ref() == Some(session)
             }

@@ -12,8 +12,8 @@ use super::sentence::{clock, sentence, split_url};
 use super::session::{ConsoleSession, Visitor};
 use crate::html::environment::environment;
 pub(super) use crate::html::environment::shown;
-use crate::types::nonce;
 use crate::types::text::hex;
+use crate::types::{Period, nonce};
 
 macro_rules! templates {
     ($($name:literal)+) => { [$(($name, include_str!(concat!("../../templates/console/", $name)))),+] };
@@ -30,6 +30,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = environment();
     templates.add_filter("clock", |time: &str| clock(time));
     templates.add_filter("sentence", |text: &str| sentence(text));
+    templates.add_filter("window", |period: &str| period.parse().map_or("", |period: Period| period.window().as_str()));
     for (name, source) in SOURCES {
         templates.add_template(name, source).expect("a test renders each template");
     }
@@ -78,9 +79,9 @@ fn rendered(RenderedHtml { template, visitor, content }: &RenderedHtml, why: Opt
     };
     let (outcome, link) = outcome.map(split_url).unzip();
     let page = template.trim_end_matches(".html");
-    let [css, idiomorph, script] = ASSETS.each_ref().map(|asset| asset.name.as_str());
+    let [css, idiomorph, script, icon] = ASSETS.each_ref().map(|asset| asset.name.as_str());
     let common = context! {
-        css, idiomorph, script, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome, link => link.flatten(), why
+        css, idiomorph, script, icon, visitor, page, form => form.as_deref(), now => now.as_deref(), outcome, link => link.flatten(), why
     };
     let content = content.clone();
     let rendered =

@@ -29,6 +29,7 @@ pub(super) async fn respond(
     shown: Shown,
     of_request: (&HeaderMap, &Uri),
 ) -> Response {
+    let asked = Instant::now();
     let read = async {
         let _permit = portal.reads.acquire().await.expect("nobody closes it");
         portal.observer.portal(&access, portal.late_max, portal.history_days).await
@@ -39,6 +40,6 @@ pub(super) async fn respond(
     let page = ReadPortal { access, language, view };
     let response = rendered(portal, &page, shown);
     let left = page.access.expires_at().since(page.view.read_at.0);
-    portal.last_pages.keep(token, page, left, Instant::now());
+    portal.last_pages.keep(token, page, left, asked);
     response
 }

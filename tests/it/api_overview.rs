@@ -1,6 +1,7 @@
 //! The state of everything: what needs attention, who is near to a limit, who was notified, and what fails.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
@@ -239,6 +240,17 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
     outbox.set_contacts(&subject("it's"), &stored(&[webhook("a")])).await;
     outbox.fan_out_new(&raised, &[webhook("a")]).await;
     end_all(&outbox, &Settlement::Dead(outcome(OutcomeClass::Permanent))).await;
+    // A refusal may be one for a moment; the third needs attention.
+    let error = Some("HTTP 400".to_owned());
+    let refused = Outcome { status: Some(400), error, ..outcome(OutcomeClass::Rejected) };
+    for (name, waits) in [("c", &[0, 3600][..]), ("d", &[0, 0, 3600])] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[webhook(name)]).await;
+        for (attempt, wait) in waits.iter().enumerate() {
+            let leased = outbox.lease_one(&format!("{name}{attempt}"), LONG).await;
+            let retry = Settlement::Retry(refused.clone(), Duration::from_secs(*wait));
+            settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
+        }
+    }
     outbox.fan_out_new(&raise(&outbox.client, "alone", 100, 5100, 2000).await, &[]).await;
     let failing = raise(&outbox.client, "slow", 90, 4600, 1000).await;
     let gone = json!({"reason": "gone", "detail": "HTTP 410", "at": "2026-11-21T08:37:00Z"});
@@ -267,12 +279,17 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
     let until = since.plus(3 * 86_400_000 + 60_000);
     let next: UnixMs = UnixMs(far.parse().expect("a time"));
     let failing_cause = format!(
-        "https://b.test fails since {since}: 1 delivery waits. The next attempt is at {next}. What was not \
-         attempted yet is kept until {until}."
+        "https://b.test fails: 1 delivery waits. Its circuit opened at {since}. The next attempt is at {next}. What was \
+         not attempted yet is kept until {until}."
     );
     let expected = [
         ("sending_off", "--no-send", "quotabell run"),
         ("receiver_failing", failing_cause.as_str(), "retry --destination https://b.test"),
+        (
+            "receiver_failing",
+            "https://d.test refuses deliveries: 1 delivery waits, HTTP 400. Refused deliveries are retried",
+            "retry --destination https://d.test",
+        ),
         (
             "deliveries_dead",
             "1 delivery is dead: 1 to https://a.test: receiver answered 503.",
@@ -293,7 +310,7 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
         );
     }
     assert!(
-        overview["verdict"].as_str().is_some_and(|text| text.starts_with("7 things need attention.")),
+        overview["verdict"].as_str().is_some_and(|text| text.starts_with("8 things need attention.")),
         "{overview}"
     );
     assert_eq!(overview["near"], json!({"above_80": 2, "reached": 1, "examined": 3, "is_complete": true}));

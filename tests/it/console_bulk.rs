@@ -195,6 +195,12 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
         let answer = admin.get(&format!("/act?{query}")).await;
         assert!(answer.status == 400 && answer.text.contains(said), "{query}: {}", answer.text);
         judge("/act", &answer);
+        assert!(!answer.text.contains("Bad Request"), "{query}: {}", answer.text);
+    }
+    for (action, list) in [("replay", "deliveries?state=dead"), ("retry", "deliveries?state=pending")] {
+        let page = admin.get(&format!("/act?do={action}")).await;
+        let way_back = decoded(&page.text).contains(&format!("<a href=\"{list}\">Back to the page</a>"));
+        assert!(way_back, "{action}: {}", page.text);
     }
     daemon.drain().await;
 }

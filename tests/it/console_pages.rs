@@ -5,9 +5,9 @@ use crate::support::books::{raise, record};
 use crate::support::console::{Visitor, found, judge};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
-use crate::support::outbox::{LONG, Outbox, in_period, json as stored, outcome, settle, subject, webhook};
+use crate::support::outbox::{LONG, Outbox, delivery, in_period, json as stored, outcome, settle, subject, webhook};
 use quotabell::outbox::Settlement;
-use quotabell::types::{Day, Metric, OutcomeClass, keys};
+use quotabell::types::{Day, Metric, Outcome, OutcomeClass, keys};
 
 /// A console for this machine, of a daemon that sends nothing, with these settings.
 async fn console(outbox: &Outbox, settings: &str) -> (crate::support::daemon::Daemon, Visitor, tempfile::TempDir) {
@@ -89,6 +89,53 @@ async fn the_attempts_of_a_delivery_are_a_timeline() {
             assert!(item.contains(part) && item.contains("<time datetime=\""), "{part} is not in {item}");
         }
         assert!(items[1].contains(" ms") && items[1].contains("status 503"), "{}", items[1]);
+    }
+    daemon.drain().await;
+}
+
+/// An operator would look for a fault in a delivery that arrived at the second attempt, or ask which limit it is about.
+#[tokio::test]
+async fn a_row_says_which_limit_a_delivery_is_about_and_that_it_arrived_in_the_end() {
+    let outbox = Outbox::start();
+    let raised = raise(&outbox.client, "alice", 80, 4200, 1000).await;
+    outbox.set_contacts(&subject("alice"), &stored(&[webhook("a")])).await;
+    outbox.fan_out_new(&raised, &[webhook("a")]).await;
+    let retry = Settlement::Retry(outcome(OutcomeClass::Transient), std::time::Duration::ZERO);
+    for (token, end) in [("first", retry), ("second", Settlement::Delivered(Outcome::delivered()))] {
+        let leased = outbox.lease_one(token, LONG).await;
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
+    }
+    let id = delivery(&raised, &webhook("a"));
+    let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "sent_in", "digest_1"]).await;
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    for page in ["/deliveries", "/subject?id=alice"] {
+        let answer = visitor.get(page).await;
+        judge(page, &answer);
+        let parts = ["alert: requests / day", "in a digest", "<td>before: receiver answered 503</td>"];
+        for part in parts {
+            assert!(answer.text.contains(part), "{part} is not in {page}: {}", answer.text);
+        }
+        assert!(!answer.text.contains("delivered ("), "{page}: {}", answer.text);
+        assert!(page == "/deliveries" || answer.text.contains("(webhook): delivered"), "{}", answer.text);
+    }
+    daemon.drain().await;
+}
+
+/// Two numbers for one question make both of them doubtful.
+#[tokio::test]
+async fn the_overview_and_the_list_count_the_same_subjects_near_a_limit() {
+    let outbox = Outbox::start();
+    for (name, percent, used) in [("alice", 80, 4200), ("bob", 80, 5100), ("bob", 100, 5100), ("carol", 50, 2600)] {
+        raise(&outbox.client, name, percent, used, 1000).await;
+    }
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    let overview = visitor.get("/").await;
+    for (percent, subjects, list) in [(100, 1, "1 subject with 1 limit"), (80, 2, "2 subjects with 2 limits")] {
+        let link = format!("<a href=\"near?percent={percent}\">{subjects}</a>");
+        assert!(overview.text.contains(&link), "{link} is not in {}", overview.text);
+        let near = visitor.get(&format!("/near?percent={percent}")).await;
+        judge("/near", &near);
+        assert!(near.text.contains(&format!("{list}, the highest share first.")), "{}", near.text);
     }
     daemon.drain().await;
 }

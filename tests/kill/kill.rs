@@ -412,7 +412,8 @@ impl Scene {
                 let requests = match contact.kind {
                     Kind::Email => {
                         // What one commit raised is one email.
-                        let message = format!("<{}@example.com>", detail.sent_in.as_deref().unwrap_or(id.as_str()));
+                        let message =
+                            format!("<{}@example.com>", detail.delivery.sent_in.as_deref().unwrap_or(id.as_str()));
                         let texts = mails.get(&message).map_or(&[][..], Vec::as_slice);
                         let told =
                             format!("{} of {} {}", grouped(alert.used, ","), grouped(alert.limit, ","), alert.metric);

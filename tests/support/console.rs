@@ -198,6 +198,8 @@ pub fn judge(path: &str, answer: &Answer) {
     let policy = answer.header("content-security-policy");
     assert!(policy.contains("frame-ancestors 'none'") && answer.text.contains("<html lang=\"en\">"), "{path}");
     assert_eq!(answer.text.matches("<script").count(), 2, "{path}: {}", answer.text);
+    // Otherwise browsers look for /favicon.ico.
+    assert_eq!(answer.text.matches("<link rel=\"icon\"").count(), 1, "{path}: {}", answer.text);
     judge_html(path, answer);
 }
 

@@ -162,7 +162,7 @@ pub(super) fn print_detail(
     if let Some(id) = &delivery.alert_id {
         pairs.push(("alert", id.to_string()));
     }
-    if let Some(message) = &detail.sent_in {
+    if let Some(message) = &delivery.sent_in {
         pairs.push(("sent in", message.clone()));
     }
     if let Some(request) = &detail.verification {

@@ -8,7 +8,8 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, Uri};
+use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
 
 use super::Catcher;
@@ -33,17 +34,17 @@ pub struct CaughtRequest {
 /// A receiver of webhooks.
 pub type HttpCatcher = Catcher<CaughtRequest>;
 
-/// Status and body of the answer to a body.
-type Respond = dyn Fn(&[u8]) -> (StatusCode, String) + Send + Sync;
+/// The answer to a body.
+type Respond = dyn Fn(&[u8]) -> Response + Send + Sync;
 type HttpState = (mpsc::Sender<CaughtRequest>, Arc<Respond>);
 
 impl HttpCatcher {
     /// Starts a receiver on this address. `respond` makes the answer to a body.
-    pub async fn start_on(
+    pub async fn start_on<R: IntoResponse + 'static>(
         address: SocketAddr,
-        respond: impl Fn(&[u8]) -> (StatusCode, String) + Send + Sync + 'static,
+        respond: impl Fn(&[u8]) -> R + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let respond: Arc<Respond> = Arc::new(respond);
+        let respond: Arc<Respond> = Arc::new(move |body: &[u8]| respond(body).into_response());
         Self::bind(address, |listener, caught| async move {
             let router = Router::new().fallback(catch).with_state((caught, respond));
             // axum retries a failed accept, so this ends only when the task is aborted.
@@ -64,10 +65,10 @@ async fn catch(
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
-) -> (StatusCode, String) {
+) -> Response {
     let arrived = Instant::now();
     let answer = respond(&body);
-    let status = answer.0.as_u16();
+    let status = answer.status().as_u16();
     // Sending fails only while the catcher is being dropped.
     let _ = caught.send(CaughtRequest { method, uri, headers, body, status, arrived }).await;
     answer

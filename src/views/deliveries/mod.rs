@@ -6,6 +6,7 @@ mod destinations;
 mod ids;
 mod merged;
 mod read;
+mod refusing;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(crate) use merged::{find, list_partitions, partition_of};
 pub(super) use read::read_detail;
 pub(crate) use read::{DeliveryScan, of_ids};
 pub use read::{list, list_all, show};
+pub(super) use refusing::{RefusingQueue, refusing_queues};
 
 use super::IdPrefix;
 use crate::types::timestamp::Rfc3339;
@@ -80,6 +82,9 @@ pub struct DeliveryView {
     /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discarded_at: Option<Rfc3339>,
+    /// The id of the message in which it is sent with others; absent if it is sent alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_in: Option<String>,
 }
 
 impl DeliveryView {
@@ -123,9 +128,6 @@ pub struct DeliveryDetailView {
     /// How long sending had been paused in all before the first attempt.
     #[serde(skip)]
     pub paused_before: Option<Duration>,
-    /// The id of the message in which it is sent with others; absent if it is sent alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sent_in: Option<String>,
     #[serde(skip)]
     pub is_cancelled_by_operator: bool,
 }

@@ -21,7 +21,7 @@ use crate::types::{
 const DELIVERIES_READ_MAX: usize = 500;
 
 /// The fields of a delivery in a list.
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "type",
     "alert_id",
     "subject",
@@ -42,6 +42,7 @@ const FIELDS: [&str; 20] = [
     "discarded_at_ms",
     "destination",
     "lease_token",
+    "sent_in",
 ];
 
 /// A part of a list.
@@ -281,7 +282,6 @@ pub async fn read_detail(
         attempt_log: log.into_values().map(AttemptView::from).collect(),
         first_attempt: number("first_attempt_at_ms").map(UnixMs),
         paused_before: number("paused_before_ms").and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
-        sent_in: hash.get("sent_in").cloned(),
         is_cancelled_by_operator: hash.contains_key("cancelled_by"),
     };
     match content {
@@ -348,6 +348,7 @@ impl StoredDelivery {
             is_leased: times.is_leased && next_due.is_some(),
             next_probe: of_pending(times.next_probe),
             discarded_at: take("discarded_at_ms").and_then(time),
+            sent_in: take("sent_in"),
         };
         Some(Self { view, content })
     }

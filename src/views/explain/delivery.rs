@@ -62,7 +62,7 @@ pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<St
     }
     said.extend(notice(&facts.detail, &facts.format));
     said.push(fan_out(facts));
-    if let Some(message) = &facts.detail.sent_in {
+    if let Some(message) = &facts.detail.delivery.sent_in {
         said.push(format!("It is sent in one message with others of this contact, {message}."));
     }
     said.extend(attempts(facts, audience));

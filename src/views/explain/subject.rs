@@ -220,7 +220,9 @@ fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
     let said: Vec<String> = of_it
         .map(|delivery| {
             let DeliveryView { contact_id, channel, state, last_error, .. } = delivery;
-            let why = last_error.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            // A delivery keeps the error of an attempt before the one that worked.
+            let why = last_error.as_ref().filter(|_| *state != DeliveryState::Delivered);
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
             match channel {
                 Channel::None => to_nobody(*state),
                 channel => format!("to {contact_id} ({}): {state}{why}", channel.as_str()),

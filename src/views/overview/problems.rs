@@ -11,7 +11,7 @@ use crate::types::text::{grouped, pluralize, shell_word};
 use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{Destination, Subject, UnixMs};
-use crate::views::deliveries::{DeadCauseView, DestinationView};
+use crate::views::deliveries::{CircuitState, DeadCauseView, DestinationView};
 use crate::views::refused::RefusedReasonsView;
 use crate::views::system::{PartitionView, SystemView};
 
@@ -51,7 +51,7 @@ text_enum! {
         SendingOff = "sending_off",
         /// An operator has paused sending.
         SendingPaused = "sending_paused",
-        /// A circuit is open: attempts at a receiver have failed.
+        /// Attempts at a receiver fail and its circuit is open, or it refuses deliveries.
         ReceiverFailing = "receiver_failing",
         /// Deliveries were given up.
         DeliveriesDead = "deliveries_dead",
@@ -66,7 +66,7 @@ text_enum! {
     }
 }
 
-/// A destination whose circuit is open.
+/// A destination whose circuit is open, or that refuses deliveries.
 #[derive(Debug)]
 pub struct FailingReceiver {
     pub view: DestinationView,
@@ -228,13 +228,20 @@ impl OverviewFacts {
 }
 
 fn failing(FailingReceiver { view, error }: &FailingReceiver) -> SystemProblemView {
-    let DestinationView { destination, waiting, next_probe, failing_since, retried_until, .. } = view;
+    let DestinationView { destination, circuit, waiting, next_probe, failing_since, retried_until, .. } = view;
     let waits = pluralize(*waiting, "delivery waits", "deliveries wait");
     let error = error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
-    let since = failing_since.map(|since| format!(" since {since}")).unwrap_or_default();
-    let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
-    let until = retried_until.map(|until| format!(" until {until}")).unwrap_or_default();
-    let cause = format!("{destination} fails{since}: {waits}{error}.{next} What was not attempted yet is kept{until}.");
+    let cause = if *circuit == CircuitState::Open {
+        let since = failing_since.map(|since| format!(" Its circuit opened at {since}.")).unwrap_or_default();
+        let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
+        let until = retried_until.map(|until| format!(" until {until}")).unwrap_or_default();
+        format!("{destination} fails: {waits}{error}.{since}{next} What was not attempted yet is kept{until}.")
+    } else {
+        format!(
+            "{destination} refuses deliveries: {waits}{error}. Refused deliveries are retried for a day at most, and \
+             are dead then."
+        )
+    };
     let command = retry_command(destination);
     let problem = problem(SystemProblemKind::ReceiverFailing, cause, command, (*waiting).max(1));
     SystemProblemView { destination: Some(destination.clone()), ..problem }

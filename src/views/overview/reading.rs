@@ -16,7 +16,7 @@ use crate::types::{Destination, Subject};
 use crate::views::Observer;
 use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
 use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
-use crate::views::deliveries::{self, dead_causes, read_destinations};
+use crate::views::deliveries::{self, DestinationView, RefusingQueue, dead_causes, read_destinations, refusing_queues};
 use crate::views::near::{NearFilter, NearSlice};
 use crate::views::refused::{self, RefusedCursor};
 
@@ -108,9 +108,13 @@ impl Observer {
         Ok(all)
     }
 
-    /// The destinations with an open circuit, each once over all partitions.
+    /// The destinations with an open circuit and those that refuse deliveries, each once over all partitions.
     async fn failing(&self) -> RedisResult<Vec<FailingReceiver>> {
         let mut failing: BTreeMap<Destination, FailingReceiver> = BTreeMap::new();
+        let mut add = |view: DestinationView, error| match failing.get_mut(&view.destination) {
+            Some(known) => known.add(view, error),
+            None => drop(failing.insert(view.destination.clone(), FailingReceiver { view, error })),
+        };
         for partition in self.partitions.iter() {
             let Partition { client, keys } = partition;
             let mut command = redis::cmd("ZRANGE");
@@ -119,12 +123,12 @@ impl Observer {
             let names: Vec<Destination> = names.iter().map(|name| Destination::from_stored(name)).collect();
             for view in read_destinations(partition, &names).await? {
                 let error = deliveries::last_error_at(partition, &view.destination).await?;
-                let view = view.retried_for(self.give_up_after);
-                match failing.get_mut(&view.destination) {
-                    Some(known) => known.add(view, error),
-                    None => drop(failing.insert(view.destination.clone(), FailingReceiver { view, error })),
-                }
+                add(view.retried_for(self.give_up_after), error);
             }
+        }
+        for RefusingQueue { partition, destination, error } in refusing_queues(&self.partitions).await? {
+            let views = read_destinations(partition, std::slice::from_ref(&destination)).await?;
+            views.into_iter().for_each(|view| add(view, Some(error.clone())));
         }
         Ok(failing.into_values().collect())
     }
