@@ -56,7 +56,12 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
         text.contains("80 of 100 requests a day (80.0%)") && text.contains("80 of 100 requests a month (80.0%)"),
         "{text}"
     );
-    assert!(mail.header("Message-ID").starts_with("<digest_"), "{}", mail.header("Message-ID"));
+    let quoted = mail.header("Message-ID");
+    let message = quoted.split(['<', '@']).nth(1).expect("a Message-ID").to_owned();
+    assert!(message.starts_with("digest_"), "{quoted}");
+    let explained = run(&["explain", &quoted]).expect_done().replace("\n  ", " ");
+    assert!(explained.starts_with(&format!("{message} is a message to one contact with 2 deliveries.")), "{explained}");
+    assert_eq!(explained.matches("raised alert").count(), 2, "{explained}");
     let waiting = eventually("four deliveries wait for their digests", || async {
         let pending = deliveries(&api, "state=pending").await;
         let wait = |of: &Value| of["next_due"].as_str() > of["created_at"].as_str() && of["attempts"] == 0;
