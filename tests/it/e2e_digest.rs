@@ -121,6 +121,12 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
         serde_json::from_str(&run(&["deliveries", "show", &by_hook, "--json"]).expect_done()).expect("JSON");
     assert_eq!((&shown["sent_in"], &shown["attempts"]), (&json!(digest.id), &json!(2)), "{shown}");
     assert!(api.mailbox.try_next().is_none(), "each contact was told once of each alert");
+    let logged = run(&["alerts", "export", "--since", "1h"]).expect_json();
+    let ends = || logged.iter().flat_map(|one| one["deliveries"].as_array().expect("a list"));
+    let named =
+        |message: &str, to: &str| ends().filter(|end| end["sent_in"] == message && end["address"] == to).count();
+    assert_eq!((named(&message, "p***@b.test"), named(&digest.id, &receiver.url("/hook"))), (2, 2), "{logged:?}");
+    assert_eq!(ends().filter(|end| end.get("sent_in").is_none()).count(), 2, "what left alone: {logged:?}");
     assert_eq!(api.outbox.run::<u64>("ZCARD", api.outbox.keys.grouped()).await, 0);
 }
 
