@@ -1,7 +1,7 @@
-//! `GET /v1/alerts`: the log of alerts, as lines of JSON.
+//! `GET /v1/alerts`: the log of alerts, as lines of JSON that are sent while it is read.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -13,16 +13,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::path::{self, Query};
-use super::problem::{Problem, within};
+use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::status_doc::NDJSON;
 use crate::redis_client::Partition;
-use crate::subjects::Plans;
 use crate::types::{Subject, UnixMs};
-use crate::views::alert_log::{LogFilter, of_partition};
-
-/// The log of a partition may be large.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::views::alert_log::{LogFilter, LogReader};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -47,26 +43,46 @@ pub(super) async fn read(
     if until <= since {
         return Err(Problem::bad_request("until: must be after since"));
     }
-    let filter = Arc::new(LogFilter { since, until, subject: query.subject });
+    let filter = LogFilter { since, until, subject: query.subject };
     let of_subject = api.partitions.of_subject_or_all(filter.subject.as_ref());
-    let mut partitions: Vec<Partition> = of_subject.cloned().collect();
-    let rest = partitions.split_off(1);
+    let mut export = Export { partitions: of_subject.cloned().collect(), reader: None, filter, api };
     // Before the status: while Redis is away, the answer is a problem and no cut body.
-    let first = within(READ_TIMEOUT, lines(&partitions[0], &filter, &api.observer.plans)).await?;
-    let rest = stream::iter(rest).then(move |partition| {
-        let (filter, plans) = (Arc::clone(&filter), api.observer.plans.clone());
-        async move { lines(&partition, &filter, &plans).await }
+    let first = within(CALL_TIMEOUT, export.next()).await?.unwrap_or_default();
+    let rest = stream::try_unfold(export, |mut export| async move {
+        let lines = export.next().await?;
+        RedisResult::Ok(lines.map(|lines| (lines, export)))
     });
-    let body = Body::from_stream(stream::iter([Ok(first)]).chain(rest));
+    let body = Body::from_stream(stream::iter([RedisResult::Ok(first)]).chain(rest));
     Ok(([(CONTENT_TYPE, NDJSON), (CACHE_CONTROL, "no-store")], body).into_response())
 }
 
-/// The alerts of a partition, one JSON object a line.
-async fn lines(partition: &Partition, filter: &LogFilter, plans: &Plans) -> RedisResult<Vec<u8>> {
-    let mut lines = Vec::new();
-    for alert in of_partition(partition, filter, plans).await? {
-        serde_json::to_writer(&mut lines, &alert).expect("a view is strings, numbers and lists");
-        lines.push(b'\n');
+/// The lines that are not sent yet. They are read when the client has taken those before.
+struct Export {
+    /// The partitions that are left to read.
+    partitions: VecDeque<Partition>,
+    /// Reads the partition that was taken out last.
+    reader: Option<LogReader>,
+    filter: LogFilter,
+    api: Arc<ApiState>,
+}
+
+impl Export {
+    /// The lines of the next read, one JSON object each; perhaps none although more follow. `None` at the end.
+    async fn next(&mut self) -> RedisResult<Option<Vec<u8>>> {
+        loop {
+            if let Some(reader) = &mut self.reader
+                && let Some(logged) = reader.next().await?
+            {
+                let mut lines = Vec::new();
+                for one in logged {
+                    serde_json::to_writer(&mut lines, &one).expect("a view is strings, numbers and lists");
+                    lines.push(b'\n');
+                }
+                return Ok(Some(lines));
+            }
+            let Some(partition) = self.partitions.pop_front() else { return Ok(None) };
+            let plans = self.api.observer.plans.clone();
+            self.reader = Some(LogReader::begin(partition, self.filter.clone(), plans).await?);
+        }
     }
-    Ok(lines)
 }

@@ -301,9 +301,10 @@ pub const ROUTES: &[Route] = &[
     observed("/v1/alerts", || get(alert_log::read))
         .operation("exportAlerts", "overview", "Export the log of alerts")
         .about(
-            "JSON objects of `alert`, as it was raised, and `deliveries` with their ends: `history.alerts_days` long.",
+            "JSON objects of `alert`, as it was raised, and `deliveries` with their ends; of a notice `type`, `notice` and \
+             `deliveries`. Kept for `history.alerts_days`. Lines are sent while the log is read.",
         )
-        .answers(&[json_lines("The alerts, partition by partition, the oldest first."), REDIS_UNAVAILABLE]),
+        .answers(&[json_lines("The alerts and notices, partition by partition, the newest first."), REDIS_UNAVAILABLE]),
     observed("/v1/alerts/newest", || get(overview::alerts))
         .operation("listAllAlerts", "overview", "List the newest alerts of all subjects, and who was notified")
         .about(

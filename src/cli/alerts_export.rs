@@ -8,25 +8,26 @@ use super::since::Since;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
 use crate::types::Subject;
-use crate::views::alert_log::{LogFilter, of_partition};
+use crate::views::alert_log::{LogFilter, LogReader};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "One JSON object a line: `alert` as it was raised, its `state`, and `deliveries` with their ends. Deliveries that have not \
-    ended are missing. The log is kept for history.alerts_days (400 by default) after the month.
+    after_help = "One JSON object a line, the newest first: `alert` as it was raised, its `state`, and `deliveries` with their ends; of a \
+    notice `type`, `notice` and `deliveries`. Deliveries that have not ended are missing. The log is kept for history.alerts_days \
+    (400 by default) after the month.
 
 Examples:
   quotabell alerts export --since 2026-10-01T00:00:00Z --until 2026-11-01T00:00:00Z
   quotabell alerts export --since 30d --subject alice | jq -r '.deliveries[].state'"
 )]
 pub struct AlertsExportArgs {
-    /// Only alerts raised since then: a duration, such as 30d, or a time, such as 2026-10-01T00:00:00Z
+    /// Only alerts and notices raised since then: a duration, such as 30d, or a time, such as 2026-10-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Since,
-    /// Only alerts raised before then: a duration or a time [default: now]
+    /// Only alerts and notices raised before then: a duration or a time [default: now]
     #[arg(long, value_name = "TIME")]
     pub until: Option<Since>,
-    /// Only alerts of this subject
+    /// Only alerts and notices of this subject
     #[arg(long)]
     pub subject: Option<Subject>,
 }
@@ -45,9 +46,11 @@ pub async fn run(args: AlertsExportArgs, context: &CliContext) -> anyhow::Result
     let filter = LogFilter { since, until, subject: args.subject };
     let mut output = Output::stdout();
     for partition in redis.partitions.of_subject_or_all(filter.subject.as_ref()) {
-        let logged = of_partition(partition, &filter, &plans).await;
-        for alert in redis.explained(format_args!("read the log of alerts of {}", partition.keys.stream()), logged)? {
-            output.json(&alert)?;
+        let action = || format!("read the log of alerts of {}", partition.keys.stream());
+        let reader = LogReader::begin(partition.clone(), filter.clone(), plans.clone()).await;
+        let mut reader = redis.explained(action(), reader)?;
+        while let Some(logged) = redis.explained(action(), reader.next().await)? {
+            logged.iter().try_for_each(|one| output.json(one))?;
         }
     }
     output.finish()

@@ -21,11 +21,13 @@ use crate::views::explain::{Audience, ExplainError};
 Examples:
   quotabell explain 6f1ed002
   quotabell explain alert_5725b489d7cf5f4bb741e820dca044da
+  quotabell explain '<digest_0a1b2c3d4e5f60718293a4b5c6d7e8f9@example.com>'    # a Message-ID
   quotabell explain alice
   quotabell explain --subject deadbeef    # a subject whose name looks like an id"
 )]
 pub struct ExplainArgs {
-    /// An alert, a delivery (the id, or at least 8 digits of it) or a subject
+    /// An alert, a delivery (the id, or at least 8 digits of it), a notice or message (the id that its
+    /// receiver knows) or a subject
     #[arg(value_name = "ALERT|DELIVERY|SUBJECT")]
     pub id: Option<String>,
     /// A subject, even if its name looks like an id
@@ -51,8 +53,8 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
         Err(error @ ExplainError::NothingNamed(_)) => {
             return Err(hint::failed(
                 error,
-                "deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; with --subject \
-                 any name is taken for a subject",
+                "deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; `quotabell \
+                 alerts export` shows ids for longer; with --subject any name is taken for a subject",
             ));
         }
         Err(error @ ExplainError::Ambiguous { .. }) => return Err(hint::usage(error, "give more digits")),

@@ -14,6 +14,9 @@ use crate::types::{
     Secret, Subject, UnixMs,
 };
 
+/// Maximum length of an address in the log of alerts, characters: a URL may have 2,048.
+const LOGGED_CHARS_MAX: usize = 200;
+
 /// The channel and the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
@@ -248,6 +251,16 @@ pub fn masked_address(contact: &Contact) -> String {
         Some(SecretUse::MaySign) => {
             origin().map_or_else(|| MASK.to_owned(), |origin| format!("{}/{MASK}", origin.ascii_serialization()))
         }
+    }
+}
+
+/// The address for the log of alerts, which outlives contacts: like [`masked_address`], of a mailbox only the first
+/// letter and the domain. The complete address is personal data; a derived id of the contact is a digest of it.
+pub fn logged_address(contact: &Contact) -> String {
+    let shown = masked_address(contact);
+    match shown.rsplit_once('@').filter(|_| contact.options().is_none()) {
+        Some((local, domain)) => format!("{}{MASK}@{domain}", local.chars().take(1).collect::<String>()),
+        None => shown.chars().take(LOGGED_CHARS_MAX).collect(),
     }
 }
 

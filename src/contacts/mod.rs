@@ -22,7 +22,7 @@ mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};
 pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
-pub use contact::{Contact, distinct, masked_address, masked_contact};
+pub use contact::{Contact, distinct, logged_address, masked_address, masked_contact};
 pub use contact_json::ContactError;
 pub use edit::{CONTACTS_BOUND, TooManyContacts};
 pub use message_format::{MessageFormat, SecretUse};

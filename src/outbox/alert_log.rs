@@ -1,6 +1,7 @@
 //! The log of alerts: what was raised and how each delivery ended, for the months after their own data has expired.
 //!
-//! `schedule.lua` appends the entries, in the same step as what they tell. Here: their retention and erasure.
+//! `fan_out.lua` and `schedule.lua` append the entries, in the same step as what they tell. Here: their retention and
+//! erasure.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -20,8 +20,8 @@
 -- What happens to a wanted delivery:
 --   it does not exist            created: pending, due now, or with the first of its group ('none': due when the
 --                                notification expires, and in the waiting index). The field of its type holds the JSON;
---                                'alert_id' only that of an alert. A notice that would expire while it waits for
---                                others leaves alone
+--                                'alert_id' or 'notice_id' its id. A notice that would expire while it waits for others
+--                                leaves alone
 --   it is the source             its contact still exists, or there still is none: rescheduled, its lease released
 --   an operator cancelled it     not changed
 --   cancelled otherwise          its contact came back: pending again, due now, under the same id
@@ -116,6 +116,8 @@ end
 
 -- WRITE
 
+local function id_field(request) return request.type == 'alert' and 'alert_id' or 'notice_id' end
+
 local function waiting_member(request, id) return request.subject .. '\0' .. id end
 
 -- Without a contact nothing happens until somebody wakes it. One that waits for others leaves with those that wait.
@@ -153,7 +155,7 @@ local function open(request, d, created, attempts)
   redis.call('HSET', d.key, 'type', request.type, request.type, request.json, 'subject', request.subject,
     'channel', d.channel, 'contact_id', d.contact, 'destination', d.destination, 'state', 'pending', 'attempts', attempts,
     'created_at_ms', created)
-  if request.type == 'alert' then redis.call('HSET', d.key, 'alert_id', request.id) end
+  redis.call('HSET', d.key, id_field(request), request.id)
   collect('ZADD', KEYS[3], created, d.id)
   collect('ZADD', KEYS[5], created, d.id)
   note_pending(request.subject, d.id)
@@ -201,8 +203,9 @@ local function fan_out(request)
       reopened[#reopened + 1] = d.at
     end
   end
-  if request.logged ~= '' then
-    append_to_log(now, 'alert', request.logged, 'alert_id', request.id, 'subject', request.subject)
+  -- If all deliveries are there already, it was logged when they were made.
+  if request.logged ~= '' and (#made > 0 or #request.wanted == 0) then
+    append_to_log(now, request.type, request.logged, id_field(request), request.id, 'subject', request.subject)
   end
   local ended = request.kind == 'outbox' and 'consumed' or 'kept'
   if request.kind == 'delivery' and request.known[request.source] then

@@ -154,7 +154,7 @@ pub async fn fan_out(
         };
         let wanted = wanted(*notification, recipients);
         call = call.arg(from).arg(id).arg(token).arg(notification.kind().as_str()).arg(notification.id()).arg(*json);
-        call = call.arg(logged(source, *notification));
+        call = call.arg(logged(source, *notification, json, &wanted));
         call = call.arg(notification.subject().as_str()).arg(expires_at(*notification).0).arg(wanted.len());
         // What waits for a contact has no group.
         let groups = groups.iter().map(Option::as_ref).chain([None]);
@@ -177,14 +177,20 @@ pub async fn fan_out(
     answers.ok_or_else(|| OutboxError::answer(Operation::FanOut, of(), "another number of answers, or other words"))
 }
 
-/// What the log of alerts gets: an alert when it leaves the outbox, without the names of subjects below its own, which
-/// an erasure could not find there.
-fn logged(source: &FanOutSource<'_>, notification: QuotaNotification<'_>) -> Vec<u8> {
+/// What the log of alerts gets when a notification leaves the outbox: an alert without the names of subjects below its
+/// own, which an erasure could not find there, or a notice that somebody is told.
+fn logged(
+    source: &FanOutSource<'_>,
+    notification: QuotaNotification<'_>,
+    json: &[u8],
+    wanted: &[WantedDelivery],
+) -> Vec<u8> {
     match (source, notification) {
         (FanOutSource::Outbox { .. }, QuotaNotification::Alert(alert)) => {
             let alert = Alert { largest: Vec::new(), ..alert.clone() };
             serde_json::to_vec(&alert).expect("an alert is JSON")
         }
+        (FanOutSource::Outbox { .. }, _) if !wanted.is_empty() => json.to_vec(),
         _ => Vec::new(),
     }
 }

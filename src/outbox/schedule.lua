@@ -87,8 +87,8 @@ local function note_pending(subject, id)
   changed_lists[subject] = true
 end
 
--- The log of alerts: an entry when one is fanned out first, and one when each of its deliveries ends. A month's stream
--- is named by the server's clock in UTC.
+-- The log of alerts and notices: an entry when one is fanned out first, and one when each of its deliveries ends. A
+-- month's stream is named by the server's clock in UTC.
 local ended = {}
 
 -- `2026-11`, by the days since 0000-03-01, as in "chrono-Compatible Low-Level Date Algorithms" of Howard Hinnant.
@@ -121,15 +121,18 @@ local function leave_set(id, group, set)
   redis.call('ZADD', KEYS[9], 0, grouped(group, id))
 end
 
--- Takes an ended delivery out of its group, and appends its end to the log if it belongs to an alert.
+-- Takes an ended delivery out of its group, and appends its end to the log if it carries what fan_out.lua logged.
 local function note_end(id, subject, now)
   local held = redis.pcall('HMGET', ARGV[4] .. id, 'alert_id', 'channel', 'contact_id', 'destination', 'state', 'attempts', 'last_error',
-    'group', 'sent_in')
+    'group', 'sent_in', 'notice_id', 'address')
   if held.err then return end
   local name = held[9] or held[8]
   if name and held[5] ~= 'pending' then redis.call('ZREM', KEYS[9], grouped(name, id)) end
-  if not held[1] then return end
-  append_to_log(now, 'delivery', id, 'alert_id', held[1], 'subject', subject, 'channel', held[2] or '', 'contact_id', held[3] or '',
+  if not held[1] and not held[10] then return end
+  -- It is of a set before its first attempt, and may end without one.
+  local sent_in = held[6] ~= '0' and held[9] or ''
+  append_to_log(now, 'delivery', id, held[1] and 'alert_id' or 'notice_id', held[1] or held[10], 'subject', subject,
+    'channel', held[2] or '', 'contact_id', held[3] or '', 'address', held[11] or '', 'sent_in', sent_in,
     'destination', held[4] or '', 'state', held[5] or '', 'attempts', held[6] or '0', 'last_error', held[7] or '')
 end
 

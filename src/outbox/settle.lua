@@ -8,7 +8,7 @@
 -- ARGV[13] prefix of the failing contacts of a subject
 -- ARGV[14] how long the failures of a contact are remembered, s, 1 and up
 -- ARGV[15] how long it is remembered that a server knows no such mailbox, s, 1 and up
--- ARGV[16 ..] ten for each lease, 1..130 of them:
+-- ARGV[16 ..] eleven for each lease, 1..130 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
@@ -21,7 +21,8 @@
 --   what the attempt revealed about its destination: 'answered', 'failed', or '',
 --   what it revealed about its contact: 'reached', 'failing', 'unknown' (mailbox), or '',
 --   for an inherited contact the subject that it belongs to and its id there, else '' and '': what is revealed is kept
---   there, because other subjects inherit it too
+--   there, because other subjects inherit it too,
+--   to where the attempt went, for the log of alerts, or ''
 --
 -- Returns {now ms, how many circuits opened, how many closed, the destination of each that opened, that of each that
 --         closed, an answer for each lease}
@@ -44,9 +45,10 @@ local refusal = schedule_refusal() or denied(ARGV[13] .. 'x', 'HSET', 'HDEL', 'E
 if refusal then return refusal end
 
 local answers, leases, tokens = {}, {}, {}
-for at = 16, #ARGV, 10 do
+for at = 16, #ARGV, 11 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
-    went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
+    went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7],
+    address = ARGV[at + 10]}
   lease.key = ARGV[4] .. lease.id
   lease.was_released = lease.outcome == 'released' or lease.outcome == 'quiet' or lease.outcome == 'set_aside'
   lease.again = lease.outcome == 'retry' or lease.was_released
@@ -133,6 +135,7 @@ for _, lease in ipairs(leases) do
     store(fields, 'attempts', whole(lease.attempts - 1))
     if lease.attempts - 1 <= lease.before then redis.call('HDEL', key, 'first_attempt_at_ms') end
   end
+  if lease.address ~= '' then store(fields, 'address', lease.address) end
   if lease.went_wrong ~= '' then store(fields, 'last_error', lease.went_wrong) end
   if not lease.again then
     store(fields, 'state', lease.outcome)

@@ -167,6 +167,8 @@ pub struct SettleRequest {
     pub settlement: Settlement,
     /// For an inherited contact, the level above that it belongs to, and its id there.
     pub inherited: Option<(Subject, ContactId)>,
+    /// To where the attempt went, as [`logged_address`](crate::contacts::logged_address) shortens it.
+    pub address: Option<String>,
     /// The message in which it was sent with the requests beside it, so that its destination learns of one attempt.
     pub message_id: Option<String>,
 }
@@ -192,7 +194,7 @@ pub async fn settle(
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
     call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1)).arg(UNKNOWN_KEPT.as_secs());
     let mut learned = None;
-    for SettleRequest { id, channel, token, settlement, inherited, message_id } in ends {
+    for SettleRequest { id, channel, token, settlement, inherited, address, message_id } in ends {
         let outcome = settlement.outcome();
         let is_repeated = message_id.is_some() && learned == *message_id;
         learned = if outcome.is_some() { message_id.clone() } else { learned };
@@ -202,7 +204,7 @@ pub async fn settle(
         call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
         call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));
         let (level, contact) = inherited.as_ref().map_or(("", ""), |(level, id)| (level.as_str(), id.as_str()));
-        call = call.arg(level).arg(contact);
+        call = call.arg(level).arg(contact).arg(address.as_deref().unwrap_or_default());
     }
     let of = || match ends {
         [SettleRequest { id, .. }] => format!("delivery {id} of {}", keys.stream()),

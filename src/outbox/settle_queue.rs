@@ -11,7 +11,7 @@ use super::fan_out_loop::chunks;
 use super::lease::LeasedDelivery;
 use super::recipients::Recipients;
 use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
-use crate::contacts::Contact;
+use crate::contacts::{Contact, logged_address};
 use crate::types::Notification;
 
 /// Accepts settlements, and fan-outs of leased deliveries. Each caller gets its own reply.
@@ -163,6 +163,7 @@ impl EndedLease<'_> {
             token: token.clone(),
             settlement: settlement.clone(),
             inherited: contact.and_then(|contact| contact.inherited.clone()),
+            address: contact.filter(|_| settlement.outcome().is_some()).map(logged_address),
             message_id: set.as_ref().map(|set| set.message_id.clone()),
         }
     }

@@ -34,6 +34,7 @@ pub(crate) mod whatif;
 mod cursor;
 mod id_prefix;
 mod message_count;
+mod notification_id;
 mod observer;
 
 pub use alerts::kept_periods;
@@ -43,6 +44,7 @@ pub use cursor::Cursor;
 pub use deliveries::{DeliveryDetailView, DeliveryFilter, DeliveryView};
 pub use grants::GrantView;
 pub(crate) use id_prefix::{IdPrefix, short_id};
+pub(crate) use notification_id::{NotificationId, without_message_id};
 pub use observer::Observer;
 pub(crate) use subject::{SubjectSettings, SubjectView};
 pub(crate) use subject_list::{SubjectCursor, SubjectSlice};

@@ -1,7 +1,7 @@
-//! The log of alerts: what was raised and how each delivery ended, long after both have expired.
+//! The log of alerts and notices: what was raised and how each delivery ended, long after both have expired.
 
 use quotabell::outbox::Settlement;
-use quotabell::types::{DeliveryId, Month, OutcomeClass, keys::Keys};
+use quotabell::types::{DeliveryId, Month, OutcomeClass, UnixMs, keys::Keys};
 use serde_json::{Value, json};
 
 use crate::support::api::Caller;
@@ -9,7 +9,8 @@ use crate::support::binary::quotabell;
 use crate::support::books::{run, with_dead};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
-use crate::support::outbox::{LONG, Outbox, alert, outcome, settle, subject, webhook};
+use crate::support::grant_notices::grant_notice;
+use crate::support::outbox::{LONG, Outbox, RESETS_AT, alert, outcome, settle, subject, webhook};
 use crate::support::redis_server::RedisServer;
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -38,10 +39,10 @@ async fn an_alert_is_logged_with_the_last_end_of_each_delivery() {
     let server = &outbox.server;
     let raised = alert(&subject("alice"), 80);
     let logged = exported(server, "");
-    assert_eq!(logged.len(), 2);
-    assert_eq!(logged[0]["alert"], serde_json::to_value(&raised).expect("JSON"));
-    assert_eq!(ends(&logged[0]), [json!(["dead", 1, "receiver answered 503"])]);
-    assert_eq!(logged[0]["deliveries"][0]["id"], json!(dead[0]));
+    assert_eq!((logged.len(), &logged[0]["alert"]["subject"]), (2, &json!("bob")), "the newest first");
+    assert_eq!(logged[1]["alert"], serde_json::to_value(&raised).expect("JSON"));
+    assert_eq!(ends(&logged[1]), [json!(["dead", 1, "receiver answered 503"])]);
+    assert_eq!(logged[1]["deliveries"][0]["id"], json!(dead[0]));
 
     run(server, &format!("deliveries replay {}", dead[0])).expect_done();
     succeeds(&outbox).await;
@@ -57,9 +58,9 @@ async fn an_alert_is_logged_with_the_last_end_of_each_delivery() {
         .iter()
         .map(|id| DeliveryId::from_stored(id))
         .collect();
-    assert_eq!(ends(&exported(server, "--subject alice")[1]), Vec::<Value>::new());
+    assert_eq!(ends(&exported(server, "--subject alice")[0]), Vec::<Value>::new());
     run(server, &format!("deliveries cancel {}", pending[0])).expect_done();
-    assert_eq!(ends(&exported(server, "--subject alice")[1]), [json!(["cancelled", 0, null])]);
+    assert_eq!(ends(&exported(server, "--subject alice")[0]), [json!(["cancelled", 0, null])]);
 
     // The alerts of the sample were raised at 2026-11-21T08:33:20.123Z.
     assert_eq!(exported(server, "--until 2026-11-21T08:33:20.123Z"), Vec::<Value>::new());
@@ -72,11 +73,13 @@ async fn an_alert_is_logged_with_the_last_end_of_each_delivery() {
 #[tokio::test]
 async fn the_log_is_erased_with_its_subject_and_moves_with_a_migration() {
     let (outbox, _) = with_dead(&["alice", "bob", "carol"]).await;
+    outbox.fan_out_notice(&grant_notice(&subject("alice"), RESETS_AT), &[webhook("a")]).await;
     let told = run(&outbox.server, "subject remove --everything alice").told();
-    assert!(told.contains("2 log entries"), "{told}");
+    assert!(told.contains("3 log entries"), "{told}");
     let left = exported(&outbox.server, "");
     let subjects: Vec<&Value> = left.iter().map(|logged| &logged["alert"]["subject"]).collect();
-    assert_eq!(subjects, ["bob", "carol"]);
+    assert_eq!(subjects, ["carol", "bob"]);
+    let ids: Vec<Value> = left.iter().map(|logged| logged["alert"]["id"].clone()).collect();
 
     // The daemon writes the checkpoint, without which there is nothing to move.
     let daemon = DaemonSetup::on(&outbox.server.url()).start().await;
@@ -88,8 +91,22 @@ async fn the_log_is_erased_with_its_subject_and_moves_with_a_migration() {
     quotabell(arguments).run().expect_done();
     let moved = quotabell(EXPORT.split(' ')).redis(&new.url()).env("QUOTABELL__STREAM__PARTITIONS", "3").run();
     let mut moved = moved.expect_json();
-    moved.sort_by_key(|logged| logged["alert"]["subject"].to_string());
+    moved.sort_by_key(|logged| ids.iter().position(|id| *id == logged["alert"]["id"]));
     assert_eq!(moved, left);
+}
+
+/// After 14 days nothing else proves that a customer was warned before units expired.
+#[tokio::test]
+async fn a_notice_is_logged_like_an_alert_if_somebody_is_told() {
+    let outbox = Outbox::start();
+    let (told, untold) = (grant_notice(&subject("alice"), RESETS_AT), grant_notice(&subject("bob"), RESETS_AT));
+    outbox.fan_out_notice(&told, &[webhook("a")]).await;
+    outbox.fan_out_notice(&untold, &[]).await;
+    succeeds(&outbox).await;
+    let logged = exported(&outbox.server, "");
+    let shown: Vec<(&Value, &Value)> = logged.iter().map(|one| (&one["type"], &one["notice"]["id"])).collect();
+    assert_eq!(shown, [(&json!("grant_expires"), &json!(told.id))]);
+    assert_eq!((ends(&logged[0]), logged[0].get("alert")), (vec![json!(["delivered", 1, null])], None));
 }
 
 /// A platform gets over HTTP what an operator gets by the command line.
@@ -116,6 +133,30 @@ async fn the_log_is_read_over_http() {
     assert_eq!(lines("?since=2026-11-21T00:00:00Z&until=2026-11-21T08:33:20.124Z").await.len(), 2);
     let swapped = api.get("/v1/alerts?since=2026-11-21T00:00:00Z&until=2026-11-20T00:00:00Z").await;
     swapped.expect_problem(400, "until: must be after since");
+    // Three reads of this month and of the one before, with the end of each delivery in the later one.
+    let now = outbox.client.server_time().await.expect("redis answers");
+    let month = Month::containing(now).expect("a month");
+    let mut entries = redis::pipe();
+    for (of, what) in [(month.before(1).expect("a month"), "alert"), (month, "delivery")] {
+        for number in 0..2_500 {
+            let at = UnixMs(month.end().0 - 31 * 86_400_000 - 86_400_000 + number);
+            let json = json!({"id": format!("many_{number}"), "metric": "requests", "raised_at": at.to_string()});
+            let command = entries.cmd("XADD").arg(outbox.keys.alert_log(of)).arg("*").arg("at_ms").arg(at.0).ignore();
+            command.arg("alert_id").arg(format!("many_{number}")).arg("subject").arg("many");
+            command.arg(what).arg(if what == "alert" { json.to_string() } else { format!("delivery_{number}") });
+            for (field, value) in [("state", "delivered"), ("channel", "email"), ("contact_id", "c"), ("attempts", "1")]
+            {
+                command.arg(field).arg(value);
+            }
+            command.arg("destination").arg("email");
+        }
+    }
+    let () = outbox.client.pipe(&entries).await.expect("added");
+    let many = lines("?subject=many").await;
+    let of_id = |one: &Value| json!(one["alert"]["id"].as_str().map(|id| id.replace("many", "delivery")));
+    assert!(many.iter().all(|one| one["deliveries"][0]["id"] == of_id(one)), "each with its end");
+    assert_eq!((many.len(), &many[0]["alert"]["id"]), (2_500, &json!("many_2499")));
+    assert_eq!((lines("").await.len(), exported(&outbox.server, "--subject many")), (2_502, many));
     daemon.drain().await;
 }
 

@@ -7,9 +7,10 @@ use crate::support::api::Caller;
 use crate::support::binary::quotabell;
 use crate::support::books::{hide_what_varies, record, run};
 use crate::support::daemon::DaemonSetup;
+use crate::support::grant_notices::grant_notice;
 use crate::support::outbox::{
-    LONG, Outbox, alert, delivery, email, in_period, json as stored, outcome, settle, subject, waiting_delivery,
-    webhook,
+    LONG, Outbox, RESETS_AT, alert, delivery, email, in_period, json as stored, outcome, settle, subject,
+    waiting_delivery, webhook,
 };
 use crate::support::recorded_usage::RecordedUsage;
 use crate::support::redis_server::RedisServer;
@@ -201,16 +202,19 @@ async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() 
 async fn an_id_that_is_not_kept_is_no_subject() {
     let outbox = Outbox::start();
     let whole = "0".repeat(32);
-    for unknown in ["delivery_00000000", "alert_00000000", "delivery_x", "alert_", "00000000", &whole] {
+    for unknown in
+        ["delivery_00000000", "alert_00000000", "delivery_x", "alert_", "00000000", &whole, "forecast_09ba", "digest_0"]
+    {
         let refused = run(&outbox.server, &format!("explain {unknown}"));
         assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{unknown}: {}", refused.told());
-        let said =
-            format!("error: no delivery or alert that is kept has the id {unknown}, and no subject of this name");
+        let said = format!(
+            "error: no delivery, alert or notice that is kept has the id {unknown}, and no subject of this name"
+        );
         assert!(refused.stderr.starts_with(&said), "{}", refused.stderr);
     }
     insta::assert_snapshot!(run(&outbox.server, "explain deadbeef").told(), @"
-    error: no delivery or alert that is kept has the id deadbeef, and no subject of this name has settings, counts, alerts or deliveries
-    hint: deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; with --subject any name is taken for a subject
+    error: no delivery, alert or notice that is kept has the id deadbeef, and no subject of this name has settings, counts, alerts or deliveries
+    hint: deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; `quotabell alerts export` shows ids for longer; with --subject any name is taken for a subject
     exit 1
     ");
     // With an explicit subject, the subject is explained even before it exists.
@@ -225,7 +229,7 @@ async fn an_id_that_is_not_kept_is_no_subject() {
         outbox.keys.usage(&"requests".parse().expect("legal"), yesterday, quotabell::types::keys::bucket("0badcafe"));
     let () = outbox.run("SADD", &[outbox.keys.metrics(yesterday).as_str(), "requests"]).await;
     let () = outbox.run("HSET", &[counted.as_str(), "0badcafe", "7"]).await;
-    for name in ["deadbeef", "delivery_00000000", "alert_00000000"] {
+    for name in ["deadbeef", "delivery_00000000", "alert_00000000", "spike_1"] {
         let () = outbox.run("HSET", &[outbox.keys.subject(&subject(name)).as_str(), "plan", "free"]).await;
     }
     outbox.fan_out_new(&alert(&subject("12345678"), 80), &[]).await;
@@ -241,11 +245,32 @@ async fn an_id_that_is_not_kept_is_no_subject() {
     let gone = format!("delivery_{}", "f".repeat(32));
     let () = outbox.run("ZADD", (outbox.keys.deliveries(), 1, &gone)).await;
     let refused = run(&outbox.server, "explain delivery_ffffffff");
-    assert!(refused.stderr.starts_with("error: no delivery or alert that is kept"), "{}", refused.told());
-    for known in ["0badcafe", "deadbeef", "12345678", "10023456", "idle", "delivery_00000000", "alert_00000000"] {
+    assert!(refused.stderr.starts_with("error: no delivery, alert or notice that is kept"), "{}", refused.told());
+    let with_word = ["delivery_00000000", "alert_00000000", "spike_1"];
+    for known in ["0badcafe", "deadbeef", "12345678", "10023456", "idle"].into_iter().chain(with_word) {
         let told = run(&outbox.server, &format!("explain {known}")).expect_done();
         assert!(told.starts_with(&format!("{known} has plan free")), "{told}");
     }
+}
+
+/// Receivers know a notice by its own id, which a customer quotes.
+#[tokio::test]
+async fn a_notice_is_explained_by_its_id_with_each_of_its_deliveries() {
+    let outbox = Outbox::start();
+    let (told, waits) = (grant_notice(&subject("alice"), RESETS_AT), grant_notice(&subject("bob"), RESETS_AT));
+    outbox.fan_out_notice(&told, &[webhook("a"), email("b")]).await;
+    outbox.raise_notice(&waits).await;
+    // The first digits are enough.
+    let prefix = &told.id["grant_notice_".len()..][..8];
+    let explained = run(&outbox.server, &format!("explain grant_notice_{prefix} --json")).expect_json().remove(0);
+    let deliveries = explained["deliveries"].as_array().map(Vec::len);
+    assert_eq!((&explained["about"], &explained["id"], deliveries), (&json!("notice"), &json!(told.id), Some(2)));
+    let sentences = explained["explanation"].as_array().expect("sentences");
+    let with =
+        |words: &str| sentences.iter().filter(|said| said.as_str().is_some_and(|said| said.contains(words))).count();
+    assert_eq!((with(&told.id), with("was made at")), (1, 2), "{sentences:?}");
+    let said = run(&outbox.server, &format!("explain {}", waits.id)).expect_done();
+    assert!(said.starts_with("It lies in the outbox: no daemon runs"), "{said}");
 }
 
 /// The explanation of what happens next must say that a muted, disabled or removed contact gets nothing.

@@ -56,7 +56,12 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
         text.contains("80 of 100 requests a day (80.0%)") && text.contains("80 of 100 requests a month (80.0%)"),
         "{text}"
     );
-    assert!(mail.header("Message-ID").starts_with("<digest_"), "{}", mail.header("Message-ID"));
+    let quoted = mail.header("Message-ID");
+    let message = quoted.split(['<', '@']).nth(1).expect("a Message-ID").to_owned();
+    assert!(message.starts_with("digest_"), "{quoted}");
+    let explained = run(&["explain", &quoted]).expect_done().replace("\n  ", " ");
+    assert!(explained.starts_with(&format!("{message} is a message to one contact with 2 deliveries.")), "{explained}");
+    assert_eq!(explained.matches("raised alert").count(), 2, "{explained}");
     let waiting = eventually("four deliveries wait for their digests", || async {
         let pending = deliveries(&api, "state=pending").await;
         let wait = |of: &Value| of["next_due"].as_str() > of["created_at"].as_str() && of["attempts"] == 0;
@@ -116,6 +121,12 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
         serde_json::from_str(&run(&["deliveries", "show", &by_hook, "--json"]).expect_done()).expect("JSON");
     assert_eq!((&shown["sent_in"], &shown["attempts"]), (&json!(digest.id), &json!(2)), "{shown}");
     assert!(api.mailbox.try_next().is_none(), "each contact was told once of each alert");
+    let logged = run(&["alerts", "export", "--since", "1h"]).expect_json();
+    let ends = || logged.iter().flat_map(|one| one["deliveries"].as_array().expect("a list"));
+    let named =
+        |message: &str, to: &str| ends().filter(|end| end["sent_in"] == message && end["address"] == to).count();
+    assert_eq!((named(&message, "p***@b.test"), named(&digest.id, &receiver.url("/hook"))), (2, 2), "{logged:?}");
+    assert_eq!(ends().filter(|end| end.get("sent_in").is_none()).count(), 2, "what left alone: {logged:?}");
     assert_eq!(api.outbox.run::<u64>("ZCARD", api.outbox.keys.grouped()).await, 0);
 }
 

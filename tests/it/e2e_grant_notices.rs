@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::e2e_migrate::{counted, migrate};
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
+use crate::support::books::run;
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::grant_notices::{grant_notice, notice_delivery};
@@ -168,6 +169,15 @@ async fn a_notice_reaches_receiver_mailbox_and_operator_once() {
     setting.settled(daemon).await;
     assert!(setting.receiver.try_next().is_none() && mailbox.try_next().is_none());
     assert_eq!(setting.outbox.totals().await.delivered, 5);
+    let logged =
+        run(&setting.outbox.server, "alerts export --since 2026-01-01T00:00:00Z --subject alice").expect_json();
+    assert_eq!((logged.len(), &logged[0]["notice"]["id"]), (1, &json!(notice.id)), "{logged:?}");
+    let ends = logged[0]["deliveries"].as_array().expect("a list");
+    let mut told: Vec<_> = ends.iter().map(|end| (end["address"].as_str(), end["state"].as_str())).collect();
+    told.sort_unstable();
+    let hook = setting.receiver.url("/w");
+    let expected = ["a***@b.test", &hook, "o***@b.test"].map(|address| (Some(address), Some("delivered")));
+    assert_eq!(told, expected);
 }
 
 /// From the invoice to the mailbox: a plan with `grant_notice`, one call that adds units, and the contact of the level

@@ -417,7 +417,15 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     };
     let end = async |leased: &LeasedDelivery, settlement: Settlement| -> (Vec<Destination>, Vec<Destination>) {
         let (id, token) = (leased.id.clone(), leased.token.clone());
-        let end = SettleRequest { id, channel: leased.channel, token, settlement, inherited: None, message_id: None };
+        let end = SettleRequest {
+            id,
+            channel: leased.channel,
+            token,
+            settlement,
+            inherited: None,
+            address: None,
+            message_id: None,
+        };
         let config = delivery_config(1);
         let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &[&end]).await.expect("settles");
         (settled.circuits_opened, settled.circuits_closed)
@@ -475,7 +483,15 @@ async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
         let mut ends = Vec::new();
         for LeasedDelivery { id, channel, token, .. } in leased {
             let (id, token, settlement) = (id.clone(), token.clone(), settlement.clone());
-            ends.push(SettleRequest { id, channel: *channel, token, settlement, inherited: None, message_id: None });
+            ends.push(SettleRequest {
+                id,
+                channel: *channel,
+                token,
+                settlement,
+                inherited: None,
+                address: None,
+                message_id: None,
+            });
         }
         let (config, ends) = (delivery_config(1), ends.iter().collect::<Vec<_>>());
         let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");

@@ -50,6 +50,7 @@ async fn settle(outbox: &Outbox, ends: &[(&LeasedDelivery, Settlement)]) {
         token: leased.token.clone(),
         settlement: settlement.clone(),
         inherited: None,
+        address: None,
         message_id: leased.set.as_ref().map(|set| set.message_id.clone()),
     };
     let requests: Vec<SettleRequest> = ends.iter().map(request).collect();

@@ -27,7 +27,7 @@ use crate::support::webhook_receiver::secret;
 use quotabell::config::Config;
 use quotabell::types::text::grouped;
 use quotabell::types::{Alert, AlertThreshold, ContactId, DeliveryId, DeliveryState, UnixMs, Window};
-use quotabell::views::alert_log::{self, LogFilter};
+use quotabell::views::alert_log::{LogFilter, LogReader, LoggedNotification};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
@@ -481,7 +481,14 @@ impl Scene {
 async fn compare_log(outbox: &Outbox, alerts: &[Alert], ends: [(&str, u64); 3]) {
     let filter = LogFilter { since: UnixMs(0), until: UnixMs(i64::MAX), subject: None };
     let plans = Config::defaults().expect("valid").plans().expect("legal");
-    let logged = alert_log::of_partition(&outbox.partition(), &filter, &plans).await.expect("redis answers");
+    let mut reader = LogReader::begin(outbox.partition(), filter, plans).await.expect("redis answers");
+    let mut logged = Vec::new();
+    while let Some(some) = reader.next().await.expect("redis answers") {
+        logged.extend(some.into_iter().filter_map(|one| match one {
+            LoggedNotification::Alert(alert) => Some(alert),
+            LoggedNotification::Notice(_) => None,
+        }));
+    }
     let mut ids: Vec<&str> = logged.iter().filter_map(|logged| logged.alert["id"].as_str()).collect();
     ids.sort_unstable();
     let mut expected: Vec<&str> = alerts.iter().map(|alert| alert.id.as_str()).collect();

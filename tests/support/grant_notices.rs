@@ -1,6 +1,8 @@
 //! Notices before units of a grant expire, raised as the script of the ledger raises them.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
+use quotabell::contacts::Contact;
+use quotabell::outbox::{FanOutReply, FanOutRequest, FanOutSource, Recipients, fan_out};
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{ContactId, DeliveryId, DeploymentId, GrantId, GrantNotice, Subject, Units, UnixMs, Window};
 
@@ -38,5 +40,15 @@ impl Outbox {
     pub async fn raise_notice(&self, notice: &GrantNotice) -> String {
         let json = serde_json::to_string(notice).expect("JSON");
         self.run("XADD", &[self.keys.outbox().as_str(), "*", "grant_expires", &json]).await
+    }
+
+    /// Raises a notice and fans it out.
+    pub async fn fan_out_notice(&self, notice: &GrantNotice, contacts: &[Contact]) {
+        let (entry, json) = (self.raise_notice(notice).await, serde_json::to_vec(notice).expect("JSON"));
+        let (source, notification) = (FanOutSource::Outbox { entry: &entry }, notice.into());
+        let recipients = Recipients { contacts: contacts.to_vec(), ..Recipients::default() };
+        let requests = [FanOutRequest { source, notification, json: &json, recipients: &recipients }];
+        let replies = fan_out(&self.client, &self.keys, &requests).await.expect("fan-out works");
+        assert!(matches!(replies[..], [FanOutReply::Done(_)]), "{replies:?}");
     }
 }

@@ -68,7 +68,15 @@ pub async fn settle(
     settlement: &Settlement,
 ) -> Result<SettleReply, OutboxError> {
     let (id, token, settlement) = (id.clone(), token.to_owned(), settlement.clone());
-    let end = SettleRequest { id, channel: Channel::Webhook, token, settlement, inherited: None, message_id: None };
+    let end = SettleRequest {
+        id,
+        channel: Channel::Webhook,
+        token,
+        settlement,
+        inherited: None,
+        address: None,
+        message_id: None,
+    };
     let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &[&end]).await?;
     Ok(settled.answers[0])
 }

@@ -5,6 +5,7 @@ mod dead_causes;
 mod destinations;
 mod ids;
 mod merged;
+mod notified;
 mod read;
 mod refusing;
 
@@ -24,6 +25,7 @@ pub(crate) use destinations::{
 };
 pub use merged::{DeliveriesCursor, list_from};
 pub(crate) use merged::{find, list_partitions, partition_of};
+pub(crate) use notified::find_notified;
 pub(super) use read::read_detail;
 pub(crate) use read::{DeliveryScan, of_ids};
 pub use read::{list, list_all, show};

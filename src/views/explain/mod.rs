@@ -6,6 +6,8 @@ mod alert;
 mod content;
 mod daemons;
 mod delivery;
+mod notification;
+mod outbox;
 mod subject;
 
 pub use delivery::Audience;
@@ -20,24 +22,23 @@ use serde::Serialize;
 use self::alert::NoDeliveryReason;
 use self::daemons::{LiveDaemons, live_daemons};
 use self::delivery::CapState;
+use self::outbox::waits_in_outbox;
 use super::deliveries::{self, read_destinations};
 use super::refused;
 use super::subject::SubjectSettings;
 use super::usage::{self, UsageRequest};
-use super::{AlertFilter, DeliveryDetailView, DeliveryFilter, DeliveryView, IdPrefix, Observer, UsageView, alerts};
+use super::{
+    AlertFilter, DeliveryDetailView, DeliveryFilter, DeliveryView, IdPrefix, NotificationId, Observer, UsageView,
+    alerts, without_message_id,
+};
 use crate::channels::{Cap, Channels};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ResolvedContacts;
 use crate::ledger::{daily_usage, query};
 use crate::outbox::{MultiplePolicy, Pause, Recipients, paused_for, read_pause};
-use crate::redis_client::{Partition, RedisClient};
+use crate::redis_client::Partition;
 use crate::subjects::{StoredLevels, SubjectMutes};
-use crate::types::{Alert, AlertId, DeliveryId, Keys, Subject, UnixMs};
-
-/// Number of outbox entries that are read at once.
-const OUTBOX_READ: usize = 1_000;
-/// Maximum number of outbox reads in the search for an alert: a storm raises many at once.
-const OUTBOX_READS_MAX: usize = 20;
+use crate::types::{Alert, AlertId, DeliveryId, Subject, UnixMs};
 
 #[derive(Debug)]
 pub struct Explainer {
@@ -49,7 +50,7 @@ pub struct Explainer {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `delivery`, `alert` or `subject`.
+    /// `delivery`, `alert`, `notice`, `message` or `subject`.
     pub about: &'static str,
     pub id: String,
     /// What is known, in the order of time; what happens next comes last.
@@ -72,7 +73,8 @@ pub enum ExplainError {
     #[error("there is no {0}")]
     NotFound(String),
     #[error(
-        "no delivery or alert that is kept has the id {0}, and no subject of this name has settings, counts, alerts or deliveries"
+        "no delivery, alert or notice that is kept has the id {0}, and no subject of this name has settings, counts, alerts or \
+         deliveries"
     )]
     NothingNamed(String),
     #[error("several {what} begin with {text}: {}", .ids.join(", "))]
@@ -105,11 +107,13 @@ struct StoredSubject {
 
 impl Explainer {
     /// Explains what `text` names: a delivery or an alert by its id with prefix, a subject with stored data, an id by
-    /// at least eight of its digits, or any other subject.
+    /// at least eight of its digits, a notice or a message by its id with prefix, or any other subject.
     pub async fn explain(&self, text: &str, audience: Audience) -> Result<Explanation, ExplainError> {
+        let text = without_message_id(text);
         let names = |word: &str| text.starts_with(word);
         let has_word = names("delivery_") || names("alert_");
-        let may_be_id = has_word || text.len() >= DIGITS_MIN;
+        let notification: Option<NotificationId> = text.parse().ok();
+        let may_be_id = has_word || notification.is_some() || text.len() >= DIGITS_MIN;
         let subject: Result<Subject, _> = text.parse();
         // The subject is tried first, because a search for the first digits of an id reads all ids.
         let mut stored = None;
@@ -150,13 +154,18 @@ impl Explainer {
                 }
             }
         }
+        if let Some(named) = &notification
+            && let Some(explained) = self.notification(named, audience).await?
+        {
+            return Ok(explained);
+        }
         let subject = subject.map_err(|_| ExplainError::NotFound(format!("subject {text:?}")))?;
         let stored = match stored {
             Some(stored) => stored,
             None => self.stored_subject(&subject).await?,
         };
         // A name in the form of an id is a subject if it has stored data, and otherwise an expired id.
-        if !stored.is_known && (has_word || delivery.is_some() || alert.is_some()) {
+        if !stored.is_known && (has_word || notification.is_some() || delivery.is_some() || alert.is_some()) {
             return Err(ExplainError::NothingNamed(subject.to_string()));
         }
         self.stored(&subject, stored).await
@@ -294,7 +303,7 @@ impl Explainer {
         }
         explanation.extend(not_heard(&raised, &contacts, &details));
         if details.is_empty() {
-            let waits = waits_in_outbox(client, keys, &id, raised.raised_at_ms).await?;
+            let waits = waits_in_outbox(partition, &id, raised.raised_at_ms).await?;
             let reason = self.no_delivery_reason(&raised, &contacts);
             explanation.push(alert::without_deliveries(waits, reason, shared.daemons));
         }
@@ -377,22 +386,4 @@ fn not_heard(alert: &Alert, contacts: &ResolvedContacts, details: &[DeliveryDeta
     let skipped = contacts.readable.iter().filter(|contact| !contact.filter.takes(alert) && !got(contact));
     let others: Vec<String> = skipped.map(subject::with_filter).collect();
     (!others.is_empty()).then(|| format!("Not told of it, by what they hear: {}.", others.join(", ")))
-}
-
-/// Whether an alert is not fanned out yet. Its outbox entry is not older than the alert.
-async fn waits_in_outbox(client: &RedisClient, keys: &Keys, id: &str, raised_at: UnixMs) -> RedisResult<bool> {
-    let mut from = format!("{}-0", raised_at.0);
-    for _ in 0..OUTBOX_READS_MAX {
-        let mut command = redis::cmd("XRANGE");
-        command.arg(keys.outbox()).arg(&from).arg("+").arg("COUNT").arg(OUTBOX_READ);
-        let entries: Vec<(String, Vec<String>)> = client.query(&command).await?;
-        if entries.iter().any(|(_, values)| values.get(1).is_some_and(|json| json.contains(id))) {
-            return Ok(true);
-        }
-        match entries.last() {
-            Some((last, _)) if entries.len() == OUTBOX_READ => from = format!("({last}"),
-            _ => break,
-        }
-    }
-    Ok(false)
 }
