@@ -14,6 +14,7 @@ pub mod pass;
 mod reader;
 mod resolved;
 mod silence;
+mod waited_alert;
 
 pub use ends_loop::EndsLoop;
 pub use hourly_loop::HourlyLoop;

@@ -17,7 +17,7 @@ use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    ContactId, Day, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs,
+    Alert, ContactId, Day, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs,
     UsageNotice, UsageNoticeKind,
 };
 
@@ -222,6 +222,10 @@ pub struct StoredNoticeJudge {
 impl NoticeJudge for StoredNoticeJudge {
     fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>> {
         Box::pin(self.judge(notice, now))
+    }
+
+    fn is_alert_true<'a>(&'a self, alert: &'a Alert, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>> {
+        Box::pin(self.judge_alert(alert, now))
     }
 
     fn resolved<'a>(

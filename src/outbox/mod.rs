@@ -114,7 +114,7 @@ pub const fn expires_after_hours(window: Window) -> i64 {
 }
 
 /// When a notification without an attempt expires: a notice that units expire, with the units.
-fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
+pub fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
     match notification {
         QuotaNotification::Alert(alert) => {
             let ends = alert.resets_at.map_or_else(|| alert.period.ends_everywhere(), |end| end.0);

@@ -7,12 +7,16 @@ use std::fmt;
 use redis::RedisResult;
 
 use crate::channels::BoxFuture;
-use crate::types::{ContactId, ResolvedNotice, UnixMs, UsageNotice};
+use crate::types::{Alert, ContactId, ResolvedNotice, UnixMs, UsageNotice};
 
 /// Judges notices immediately before they are sent.
 pub trait NoticeJudge: fmt::Debug + Send + Sync {
     /// Whether the notice is still true. Changes nothing. After an error the outbox attempts the delivery again.
     fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
+
+    /// Whether an alert that had to wait is still true. Changes nothing. After an error the outbox attempts the
+    /// delivery again.
+    fn is_alert_true<'a>(&'a self, alert: &'a Alert, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
 
     /// Whether alerts that were delivered to this contact have ended. If one is open again, the end is withdrawn, and
     /// the next one is raised as a new notice. After an error the outbox attempts the delivery again.

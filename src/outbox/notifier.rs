@@ -98,11 +98,19 @@ impl ChannelNotifier {
         Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
 
-    /// What to record instead of an attempt, if a notice is not true any more, or nobody knows.
+    /// What to record instead of an attempt, if a notice, or an alert that had to wait, is not true any more, or nobody
+    /// knows.
     async fn untrue(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
         let judge = self.judge.as_ref()?;
-        let Notification::Usage(notice) = request.notification else { return None };
-        match judge.is_true(notice, request.now).await {
+        let is_true = match request.notification {
+            Notification::Usage(notice) => judge.is_true(notice, request.now).await,
+            // Only the first attempt: a message that was attempted before is sent again whole.
+            Notification::Alert(alert) if request.attempts <= 1 && request.waited_until.is_some() => {
+                judge.is_alert_true(alert, request.now).await
+            }
+            _ => return None,
+        };
+        match is_true {
             Ok(true) => None,
             Ok(false) => Some(Settlement::Expired),
             Err(error) => {

@@ -158,3 +158,30 @@ async fn the_api_sets_digests_and_a_mute_ends_only_its_own_alerts() {
     eventually("they are recorded", || async { (deliveries(&api, "state=delivered").await.len() == 5).then_some(()) })
         .await;
 }
+
+/// A customer who has bought more meanwhile would read of a limit that is not theirs any more.
+#[tokio::test]
+async fn an_alert_that_a_higher_limit_has_ended_is_left_out_of_a_digest() {
+    let mut api = api_with_two_limits().await;
+    let url = api.outbox.server.url();
+    let run = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&url).run();
+    run(&["contact", "add", "alice", "--email", "later@b.test", "--digest", "1h"]).expect_done();
+    api.use_units("alice", 80).await;
+    let waiting = eventually("two deliveries wait for their digest", || async {
+        let pending = deliveries(&api, "state=pending").await;
+        (pending.len() == 2).then_some(pending)
+    })
+    .await;
+    let ids: Vec<&str> = waiting.iter().filter_map(|of| of["id"].as_str()).collect();
+    run(&["subject", "set", "alice", "--limit", "requests=1000/day 100/month"]).expect_done();
+    run(&["deliveries", "retry", ids[0], ids[1]]).expect_done();
+    let (to, mail) = next_mail(&mut api).await;
+    let text = &mail.parts[0].content;
+    assert!(to == "later@b.test" && text.contains("requests a month") && !text.contains("requests a day"), "{text}");
+    let expired = eventually("the other one has ended", || async {
+        deliveries(&api, "state=expired").await.first().map(|of| of["id"].as_str().expect("an id").to_owned())
+    })
+    .await;
+    let explained = run(&["explain", &expired]).expect_done().replace("\n  ", " ");
+    assert!(explained.contains("a higher limit or a credit had ended the alert"), "{explained}");
+}

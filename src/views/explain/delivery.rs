@@ -6,7 +6,7 @@ use super::content::{crossing, notice};
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::outbox::retry_policy::give_up_after;
-use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
+use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours, expires_at};
 use crate::subjects::SubjectMutes;
 use crate::types::{
     Channel, ContactId, DeliveryState, MetricFormat, NotificationKind, OutcomeClass, Period, QuotaNotification, Rate,
@@ -316,6 +316,12 @@ fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
 }
 
 /// Whether the contact is disabled now.
+/// Whether an alert expired before its period was over for long: only one that had to wait does.
+fn was_settled_by_a_higher_limit(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
+    let (alert, ended) = (detail.alert.as_ref(), detail.delivery.ended_at);
+    alert.zip(ended).is_some_and(|(alert, ended)| ended.0 <= expires_at(alert.into()))
+}
+
 fn is_disabled(facts: &DeliveryFacts<'_>) -> bool {
     facts.detail.contact.as_ref().is_some_and(|contact| contact.status == DeliveryContactStatus::Disabled)
 }
@@ -356,6 +362,12 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
         }
         DeliveryState::Expired if facts.detail.resolved_notice.is_some() => format!(
             "It expired at {ended}: its contact got none of the alerts that have ended, or a later end tells of them."
+        ),
+        DeliveryState::Expired if facts.detail.usage_notice.is_some() => {
+            format!("It expired at {ended}: what it tells was not true any more.")
+        }
+        DeliveryState::Expired if was_settled_by_a_higher_limit(facts) => format!(
+            "It expired at {ended}: when it had waited for its contact, a higher limit or a credit had ended the alert."
         ),
         DeliveryState::Expired => {
             let hours = facts.detail.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));

@@ -1,0 +1,30 @@
+//! Whether an alert that waited for a digest, or for the end of a quiet time, is still true.
+
+use std::collections::BTreeSet;
+
+use redis::RedisResult;
+
+use super::alert_ends::state_of;
+use super::notices::StoredNoticeJudge;
+use crate::ledger::alert_ends::{self, AlertGroup};
+use crate::ledger::batch::MetricPeriod;
+use crate::subjects::StoredLevels;
+use crate::types::{Alert, EndReason, UnixMs};
+
+impl StoredNoticeJudge {
+    /// Whether neither a higher limit nor a credit has ended it. That its period is over makes it no less true: a
+    /// digest may be longer than an hour.
+    pub(super) async fn judge_alert(&self, alert: &Alert, now: UnixMs) -> RedisResult<bool> {
+        let Alert { id, subject, metric, period, threshold, .. } = alert;
+        let partition = self.partitions.partition_of(subject);
+        let of = MetricPeriod { metric: metric.clone(), period: *period };
+        let mut groups = alert_ends::read_each(partition, subject, &BTreeSet::from([*threshold]), &[of]).await?;
+        alert_ends::read_counts(partition, &mut groups).await?;
+        // Without the record, the period was over two days ago.
+        let Some(group) = groups.pop() else { return Ok(true) };
+        let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await?;
+        let state = state_of(&group, Some(&stored.own_profile(&self.plans)), now);
+        let end = state.judge(&AlertGroup::ends(&group), &group.records).ends.end_of(id);
+        Ok(end.is_none_or(|end| end.reason == EndReason::Reset))
+    }
+}
