@@ -18,6 +18,7 @@ use crate::support::table::Table;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, act, enqueue, pause, resume};
 use quotabell::redis_client::Partitions;
+use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
     Alert, Channel, ConsentId, Day, DeliveryId, DisableReason, DisabledNotice, DisabledState, Keys, Mute, Notification,
     Outcome, OutcomeClass, PartitionNumber, RaisedRecord, UnixMs, VerificationRequest,
@@ -80,12 +81,21 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
         ("dead", ended(&outbox, "dead", Settlement::Dead(refused())).await),
         ("discarded", ended(&outbox, "discarded", Settlement::Dead(refused())).await),
         ("muted", ended(&outbox, "muted", Settlement::Muted("the contact is muted: new office".to_owned())).await),
-        ("expired", ended(&outbox, "expired", Settlement::Expired).await),
+        ("expired because a higher limit came", ended(&outbox, "expired", Settlement::Expired).await),
         ("retried later", {
             let retry = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));
             ended(&outbox, "later", retry).await
         }),
     ];
+    deliveries.push(("expired long after its period", {
+        let (long_ago, contact) = (Some(Rfc3339(UnixMs(1_700_000_000_000))), webhook("late"));
+        let late = Alert { resets_at: long_ago, ..alert(&subject("late"), 80) };
+        outbox.set_contacts(&subject("late"), &stored(std::slice::from_ref(&contact))).await;
+        outbox.fan_out_new(&late, std::slice::from_ref(&contact)).await;
+        let leased = outbox.lease_one("late", LONG).await;
+        settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Expired).await.expect("settles");
+        leased.id
+    }));
     deliveries.push(("refused, tried for a day", {
         let retry = Settlement::Retry(outcome(OutcomeClass::Rejected), Duration::from_secs(3600));
         ended(&outbox, "refused", retry).await

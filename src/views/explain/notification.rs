@@ -27,12 +27,12 @@ impl Explainer {
         for (partition, delivery) in of_id {
             if let Some((sentences, detail)) = self.explained_delivery(partition, &delivery, audience).await? {
                 // A notice is only explained once; a message has different ones.
-                let is_repeated = !details.is_empty() && detail.sent_in.as_ref() != Some(&id);
+                let is_repeated = !details.is_empty() && detail.delivery.sent_in.as_ref() != Some(&id);
                 explanation.extend(sentences.into_iter().skip(usize::from(is_repeated)));
                 details.push(detail);
             }
         }
-        let is_message = details.iter().any(|detail| detail.sent_in.as_ref() == Some(&id));
+        let is_message = details.iter().any(|detail| detail.delivery.sent_in.as_ref() == Some(&id));
         if is_message {
             let size = pluralize(details.len(), "delivery", "deliveries");
             explanation.insert(0, format!("{id} is a message to one contact with {size}."));
