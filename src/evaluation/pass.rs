@@ -1,7 +1,7 @@
 //! One pass over the counters of the days that were in progress since the pass before.
 //!
 //! A subject whose count has not changed costs two reads. A pass may stop anywhere and begin again: profiles store the
-//! counts that they have seen.
+//! counts that they have seen, and the mark that there was usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct HourlyPass<'a> {
     since: UnixMs,
     /// The time from which silence of a subject counts.
     silence_counts_since: UnixMs,
-    /// Whether something was used since the pass before.
+    /// Whether something was used since the pass before. This one, or one that was cut off, has found it.
     has_usage: bool,
     /// The counters of days; the last ones are read next.
     left: Vec<MetricPeriod>,
@@ -103,7 +103,7 @@ impl<'a> HourlyPass<'a> {
         let silence_counts_since = counts_since(mark, began);
         // A day must be learned before the next one begins.
         left.sort_by(|a, b| (b.period, &b.metric).cmp(&(a.period, &a.metric)));
-        let (scan, has_usage) = (None, false);
+        let (scan, has_usage) = (None, mark.used > mark.passed);
         Ok(Self { partition, plans, began, since, silence_counts_since, has_usage, left, scan, idle })
     }
 
@@ -141,6 +141,7 @@ impl<'a> HourlyPass<'a> {
                 // After an erasure the next pass looks again.
                 let profiles: Vec<(&Subject, &UsageProfile)> =
                     observed.iter().map(|of| (of.subject, &of.profile)).collect();
+                let mark = PassMark { used: Some(self.began), resumed: Some(self.silence_counts_since), ..mark };
                 usage_profiles::write(self.partition, mark, &of.metric, bucket, &profiles).await?;
             }
             slice.stored += observed.len();
@@ -204,8 +205,7 @@ impl<'a> HourlyPass<'a> {
     ///
     /// As [`usage_profiles::write()`].
     pub async fn end(self, erasure_epoch: u64) -> RedisResult<ProfilesReply> {
-        let usage = self.has_usage.then_some((self.began, self.silence_counts_since));
-        usage_profiles::end_pass(self.partition, erasure_epoch, self.began, usage).await
+        usage_profiles::end_pass(self.partition, erasure_epoch, self.began).await
     }
 
     /// Removes subjects that used nothing for a long time, and tells of those that became silent. While the whole

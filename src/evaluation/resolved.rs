@@ -1,6 +1,7 @@
 //! Whether the end of alerts is still true when it is sent to a contact, and whether the contact got the alerts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use redis::RedisResult;
 
@@ -10,7 +11,7 @@ use crate::ledger::alert_ends::{self, AlertGroup, EndsReply};
 use crate::ledger::alert_judge::{EndsVerdict, QuotaState};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::usage_profiles;
-use crate::outbox::{ENDED_DELIVERY_TTL, ResolvedVerdict, alert_log};
+use crate::outbox::{ENDED_DELIVERY_TTL, RECORD_OUTCOME_TIMEOUT, ResolvedVerdict, alert_log};
 use crate::redis_client::Partition;
 use crate::subjects::StoredLevels;
 use crate::types::{
@@ -21,6 +22,9 @@ use crate::types::{
 /// How long an alert that has no delivery yet may be on its way: an entry of the outbox that nobody can read stays
 /// there for ever.
 const FAN_OUT_MAX_MS: i64 = 3_600_000;
+/// How long after an end was raised the outcome of an attempt of a withdrawn one may still be recorded: the attempt began
+/// before, and leases are shorter than an hour.
+const OUTCOME_MAX: Duration = RECORD_OUTCOME_TIMEOUT.saturating_mul(2);
 
 impl StoredNoticeJudge {
     pub(super) async fn judge_resolved(
@@ -53,7 +57,7 @@ impl StoredNoticeJudge {
         if is_too_late || group.is_some() && is_withdrawn {
             return Ok(ResolvedVerdict::Never);
         }
-        let told = match unheard(partition, &ends, notice, contact).await? {
+        let told = match unheard(partition, &ends, notice, contact, now).await? {
             None => return Ok(ResolvedVerdict::Later),
             Some(unheard) if unheard.is_empty() => return Ok(ResolvedVerdict::Never),
             Some(unheard) => unheard,
@@ -105,19 +109,22 @@ impl StoredNoticeJudge {
     }
 }
 
-/// The alerts of the notice without those whose end the contact heard before it was withdrawn; `None` while such an end
-/// may still arrive.
+/// The alerts of the notice without those whose end the contact heard before it was withdrawn; `None` while nobody knows
+/// whether it heard such an end.
 async fn unheard<'a>(
     partition: &Partition,
     ends: &AlertEnds,
-    ResolvedNotice { scope, alerts, .. }: &'a ResolvedNotice,
+    ResolvedNotice { scope, alerts, raised_at, .. }: &'a ResolvedNotice,
     contact: &ContactId,
+    now: UnixMs,
 ) -> RedisResult<Option<Vec<&'a AlertId>>> {
     let withdrawn: Vec<&str> = ends.withdrawn(*scope, alerts).into_iter().collect();
     let ids: Vec<DeliveryId> = withdrawn.iter().map(|end| DeliveryId::of_notification(end, contact)).collect();
     let found = stored_deliveries(partition, &ids).await?;
-    // One without a lease is judged again before it would be sent, and then it ends.
-    if found.iter().flatten().any(|of| of.state == DeliveryState::Pending && of.is_leased) {
+    // One without a lease is judged again before it would be sent, and then it ends. A lease that is over ends it only
+    // once another worker takes it.
+    let has_outcome = now.since(raised_at.0) > OUTCOME_MAX;
+    if !has_outcome && found.iter().flatten().any(|of| of.state == DeliveryState::Pending && of.is_leased) {
         return Ok(None);
     }
     let is_heard = |of: StoredDelivery| of.state == DeliveryState::Delivered;
@@ -162,7 +169,8 @@ async fn states(
 #[derive(Debug, Clone, Copy)]
 struct StoredDelivery {
     state: DeliveryState,
-    /// Whether an attempt may be in progress.
+    /// Whether an attempt may be in progress or its outcome not recorded: also after the end of the lease, until another
+    /// worker takes it.
     is_leased: bool,
 }
 

@@ -4,9 +4,9 @@
 -- KEYS[1] checkpoint hash   KEYS[2] hash of profiles; none to store the time of a pass
 --
 -- ARGV[1] erasure_epoch under which the counters were read, 0..
--- ARGV[2] TTL of the profiles, s; or server time at which the pass began, ms
--- ARGV[3 ..] subject, profile (at most 200 bytes); at most 2,000 pairs. For the time of a pass: server times at which
---   usage was found, and since which there has been some, ms; none if nothing was used
+-- ARGV[2] server time at which the pass began, ms, to store that it has ended; else TTL of the profiles, s
+-- ARGV[3], ARGV[4] server times at which usage was found, and since which there has been some, ms; '' if unknown
+-- ARGV[5 ..] subject, profile (at most 200 bytes); at most 2,000 pairs
 --
 -- Returns 'stored'
 --         'stale'     a subject was erased since, or nothing has been counted: nothing written
@@ -23,7 +23,8 @@ for at = 1, #KEYS do
   if failed then return failed end
 end
 local refusal = moved_away_from(KEYS[1])
-if KEYS[2] then refusal = refusal or denied(KEYS[2], 'HSET', 'EXPIRE') else refusal = refusal or denied(KEYS[1], 'HSET') end
+refusal = refusal or denied(KEYS[1], 'HSET')
+if KEYS[2] then refusal = refusal or denied(KEYS[2], 'HSET', 'EXPIRE') end
 if refusal then return refusal end
 local stored = redis.call('HMGET', KEYS[1], 'id', 'erasure_epoch')
 if not stored[1] or (stored[2] or '0') ~= ARGV[1] then return 'stale' end
@@ -32,9 +33,10 @@ if not stored[1] or (stored[2] or '0') ~= ARGV[1] then return 'stale' end
 
 if not KEYS[2] then
   redis.call('HSET', KEYS[1], 'profiled_ms', ARGV[2])
-  if ARGV[3] then redis.call('HSET', KEYS[1], 'used_ms', ARGV[3], 'resumed_ms', ARGV[4]) end
   return 'stored'
 end
-call_in_slices('HSET', KEYS[2], ARGV, 3, #ARGV)
+call_in_slices('HSET', KEYS[2], ARGV, 5, #ARGV)
 redis.call('EXPIRE', KEYS[2], ARGV[2])
+-- With the profiles: what they have learned is not new to a pass that repeats this one.
+if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'used_ms', ARGV[3], 'resumed_ms', ARGV[4]) end
 return 'stored'

@@ -42,14 +42,14 @@ impl FoundProfile {
     }
 }
 
-/// What a pass begins with.
+/// What a pass begins with, and what its writes store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PassMark {
     /// Number of erasures so far: [`write()`] stores nothing after another one.
     pub erasure_epoch: u64,
     /// Server time at which the last pass over all subjects began.
     pub passed: Option<UnixMs>,
-    /// Server time of the last pass that found usage.
+    /// Server time at which the last pass that found usage began. It may not have ended.
     pub used: Option<UnixMs>,
     /// Server time since which passes found usage at least once a day.
     pub resumed: Option<UnixMs>,
@@ -104,7 +104,8 @@ pub async fn read_each(
     Ok(stored.into_iter().map(FoundProfile::of).collect())
 }
 
-/// Stores profiles of subjects of one bucket, as of the mark that was read before their counters. Repeatable.
+/// Stores profiles of subjects of one bucket, given the number of erasures before their counters were read, and the
+/// times of usage of the mark. Repeatable.
 ///
 /// # Errors
 ///
@@ -119,6 +120,9 @@ pub async fn write(
     for profiles in profiles.chunks(WRITTEN_AT_ONCE) {
         let mut call = SCRIPT.call().key(keys.checkpoint()).key(keys.profiles(metric, bucket));
         call = call.arg(mark.erasure_epoch).arg(TTL_S);
+        for at in [mark.used, mark.resumed] {
+            call = call.arg(at.map(|at| at.0.to_string()).unwrap_or_default());
+        }
         for (subject, profile) in profiles {
             call = call.arg(subject.as_str()).arg(profile.to_stored());
         }
@@ -129,8 +133,7 @@ pub async fn write(
     Ok(ProfilesReply::Stored)
 }
 
-/// Stores that a pass that began at this server time has ended; if it found usage, when that was, and since when there
-/// has been some.
+/// Stores that a pass that began at this server time has ended.
 ///
 /// # Errors
 ///
@@ -139,12 +142,8 @@ pub async fn end_pass(
     Partition { client, keys }: &Partition,
     erasure_epoch: u64,
     began: UnixMs,
-    usage: Option<(UnixMs, UnixMs)>,
 ) -> RedisResult<ProfilesReply> {
-    let mut call = SCRIPT.call().key(keys.checkpoint()).arg(erasure_epoch).arg(began.0);
-    if let Some((used, resumed)) = usage {
-        call = call.arg(used.0).arg(resumed.0);
-    }
+    let call = SCRIPT.call().key(keys.checkpoint()).arg(erasure_epoch).arg(began.0);
     Ok(reply(&call.run::<String>(client).await?))
 }
 

@@ -87,6 +87,7 @@ pub use notice_judge::{NoticeJudge, ResolvedVerdict};
 pub use notifier::{ChannelNotifier, Notifier};
 pub use pause::{Pause, pause, paused_for, read_pause, resume};
 pub use recipients::Recipients;
+pub use recording::RECORD_OUTCOME_TIMEOUT;
 pub use settle::{SettleReply, SettleRequest, SettledLeases, Settlement, settle};
 pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};

@@ -20,7 +20,7 @@ use crate::types::{DeliveryState, Notification, meters};
 
 /// How long an outcome is kept after its lease ended if Redis stays unavailable or refuses the daemon. Longer than any
 /// failover or restart; then the task ends, and the delivery is attempted again.
-const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+pub const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 impl<N: Notifier> DeliveryWorker<N> {
     /// Records in one step how the leases of one message ended, and logs it. Returns whether all is recorded.

@@ -1,4 +1,5 @@
-//! The console's lists of subjects and of mutes, with more subjects than a page shows.
+//! The console's lists of subjects and of mutes, with more subjects than a page shows, and with more than are read while
+//! a page waits.
 
 use crate::support::books::server_time;
 use crate::support::console::{READ, Visitor, decoded, found, with_tokens};
@@ -7,15 +8,17 @@ use crate::support::outbox::{Outbox, subject};
 
 /// Subjects with settings: more than two pages.
 const SUBJECTS: usize = 250;
+/// Subjects whose names are read in 30 steps, each with a pause of three times its length: longer than a page waits.
+const MANY_SUBJECTS: usize = 30_000;
 
 fn name(number: usize) -> String {
     format!("s-{number:03}")
 }
 
-async fn with_settings() -> Outbox {
+async fn with_settings(subjects: usize) -> Outbox {
     let outbox = Outbox::start();
     let mut pipeline = redis::pipe();
-    for number in 0..SUBJECTS {
+    for number in 0..subjects {
         let key = outbox.keys.subject(&subject(&name(number)));
         pipeline.cmd("HSET").arg(key).arg("timezone").arg("UTC").ignore();
     }
@@ -23,11 +26,16 @@ async fn with_settings() -> Outbox {
     outbox
 }
 
+/// The subjects that a page shows.
+fn names_of(html: &str) -> Vec<String> {
+    found(html, "<tr><td><a [^>]*><bdi>([^<]*)</bdi>").into_iter().map(str::to_owned).collect()
+}
+
 /// The subjects of a page, once all names are read.
 async fn listed(visitor: &Visitor, page: &str) -> (Vec<String>, Option<String>) {
     eventually("every name is read", || async {
         let html = visitor.get(page).await.text;
-        let names = found(&html, "<tr><td><a [^>]*><bdi>([^<]*)</bdi>").into_iter().map(str::to_owned).collect();
+        let names = names_of(&html);
         let next = found(&html, "<a href=\"([^\"]*)\" rel=\"next\">").first().map(|link| format!("/{}", decoded(link)));
         (!html.contains("still being read")).then_some((names, next))
     })
@@ -37,7 +45,7 @@ async fn listed(visitor: &Visitor, page: &str) -> (Vec<String>, Option<String>) 
 /// Operators look for a customer by the beginning of its name, and must find it whatever the number of others.
 #[tokio::test]
 async fn every_subject_is_listed_once_in_order_and_found_by_the_beginning_of_its_name() {
-    let outbox = with_settings().await;
+    let outbox = with_settings(SUBJECTS).await;
     let (daemon, address, _folder) = with_tokens(&outbox).await;
     let visitor = Visitor::new(address).log_in(READ).await;
     let (mut all, mut page) = (Vec::new(), Some("/subjects".to_owned()));
@@ -75,10 +83,36 @@ async fn every_subject_is_listed_once_in_order_and_found_by_the_beginning_of_its
     daemon.drain().await;
 }
 
+/// Names are read while pages are shown. What changes meanwhile may have been read before, and would be listed for ever,
+/// or never.
+#[tokio::test]
+async fn what_changes_while_the_names_are_read_is_listed_in_the_end() {
+    let outbox = with_settings(MANY_SUBJECTS).await;
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let visitor = Visitor::new(address).log_in(READ).await;
+    let page = visitor.get("/subjects").await.text;
+    assert!(page.contains("They are still being read, so some may be missing here"), "{page}");
+    let gone = eventually("some names are known", || async {
+        names_of(&visitor.get("/subjects").await.text).into_iter().next()
+    })
+    .await;
+    for new in ["t-1", "t-2"] {
+        let () = outbox.run("HSET", &[outbox.keys.subject(&subject(new)).as_str(), "timezone", "UTC"]).await;
+    }
+    let () = outbox.run("DEL", &[outbox.keys.subject(&subject(&gone)).as_str()]).await;
+    eventually("one subject less and two more are counted", || async {
+        visitor.get("/subjects").await.text.contains("Subjects with settings in all: 30,001.").then_some(())
+    })
+    .await;
+    assert_eq!(listed(&visitor, "/subjects?q=t-").await, (vec!["t-1".to_owned(), "t-2".to_owned()], None));
+    assert_eq!(listed(&visitor, "/subjects?q=s-2999").await.0.len(), 10 + usize::from(!gone.starts_with("s-2999")));
+    daemon.drain().await;
+}
+
 /// A mute that is forgotten hides alerts, so the list of mutes must not hide it among subjects without one.
 #[tokio::test]
 async fn mutes_are_listed_by_their_ends_without_the_other_subjects() {
-    let outbox = with_settings().await;
+    let outbox = with_settings(SUBJECTS).await;
     let mute = async |number: usize, end: &str| {
         let () = outbox.run("HSET", &[outbox.keys.subject(&subject(&name(number))).as_str(), "muted", end]).await;
     };

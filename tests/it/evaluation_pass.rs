@@ -175,7 +175,7 @@ async fn nothing_of_an_erased_subject_is_stored() {
     assert_eq!((removed, reply, passes.profile("alice").await), (1, ProfilesReply::Stale, None));
     // After FLUSHALL there is no checkpoint, and none must appear.
     passes.run(&["FLUSHALL"]).await;
-    let reply = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1), None).await.expect("an answer");
+    let reply = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1)).await.expect("an answer");
     assert_eq!((reply, passes.run(&["DBSIZE"]).await), (ProfilesReply::Stale, redis::Value::Int(0)));
 }
 
@@ -184,7 +184,7 @@ async fn nothing_of_an_erased_subject_is_stored() {
 async fn a_partition_that_was_moved_away_stores_nothing() {
     let passes = Passes::start().await;
     passes.run(&["HSET", &passes.usage.keys.checkpoint(), "moved_to", "elsewhere"]).await;
-    let error = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1), None).await.expect_err("moved");
+    let error = usage_profiles::end_pass(&passes.partition, 0, UnixMs(1)).await.expect_err("moved");
     assert_eq!(error_kind(&error), ErrorKind::MovedAway);
 }
 
@@ -512,7 +512,14 @@ async fn a_silence_is_told_once() {
     passes.busy_hour("2026-11-17T23:40:00Z").await;
     assert_eq!(passes.notices().await, [], "less than three days");
     let silence = |subject: &str| (subject.to_owned(), UsageNoticeKind::Silence, Some(3_000));
-    for at in ["2026-11-18T00:40:00Z", "2026-11-18T01:40:00Z", "2026-11-19T02:40:00Z"] {
+    let (at, today) = (ms("2026-11-18T00:40:00Z"), day("2026-11-18"));
+    passes.usage.count("busy", "requests", today, 1).await;
+    let mark = usage_profiles::mark(&passes.partition).await.expect("read");
+    let mut pass = HourlyPass::begin(&passes.partition, &passes.plans, at, mark).await.expect("begun");
+    while pass.next().await.expect("redis answers").expect("it finds something new").stored == 0 {}
+    assert_eq!(passes.notices().await, [], "it is cut off before it looks for silence");
+    assert_eq!((passes.pass(at).await.stored, passes.notices().await), (0, vec![silence("alice")]), "nothing is new");
+    for at in ["2026-11-18T01:40:00Z", "2026-11-19T02:40:00Z"] {
         passes.busy_hour(at).await;
         assert_eq!(passes.notices().await, [silence("alice")], "at {at}");
     }

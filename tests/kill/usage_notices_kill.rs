@@ -38,11 +38,6 @@ const KILLS: usize = 20;
 const KILLED_WITHIN_MS: u64 = 2_000;
 /// Maximum time of a pass of the daemon without a lease, before it is cut off.
 const CUT_WITHIN_MS: u64 = 500;
-/// Maximum number of passes after the last kill: one may have learned everything before it was killed, and the next one
-/// finds nothing new.
-const LAST_PASSES_MAX: u32 = 6;
-/// Time after which another one is made: a pass of a busy machine takes seconds.
-const LAST_PASS_WITHIN: Duration = Duration::from_secs(15);
 /// A plan for each kind, by its name.
 const PLANS: [&str; 3] = [
     r#"{"limits":{"requests":"3000/day"},"forecast":{"windows":["day"]}}"#,
@@ -120,22 +115,18 @@ async fn each_notice_of_usage_is_told_once_while_it_is_true() {
     all_is_counted(&scene.partitions).await;
     let customers = customers.concat();
     let expected = customers.iter().filter(|of| of.end != NoticeEnd::None).count();
-    for _ in 0..LAST_PASSES_MAX {
-        for daemon in daemons {
-            daemon.kill().await;
-        }
-        // Without a daemon, so that no pass before can end after this.
-        scene.ask_for_passes().await;
-        daemons = setups.iter().map(DaemonSetup::spawn).collect();
-        let all_raised = async {
-            while raised::<UsageNotice>(&scene.partitions, "usage_notice").await.len() < expected {
-                caught.extend(std::iter::from_fn(|| receiver.try_next()));
-            }
-        };
-        if tokio::time::timeout(LAST_PASS_WITHIN, all_raised).await.is_ok() {
-            break;
-        }
+    for daemon in daemons {
+        daemon.kill().await;
     }
+    // Without a daemon, so that no pass before can end after this. One pass is enough, although one that was killed may
+    // have learned everything.
+    scene.forget_passes().await;
+    let daemons: Vec<Daemon> = setups.iter().map(DaemonSetup::spawn).collect();
+    eventually("everything is raised", || {
+        caught.extend(std::iter::from_fn(|| receiver.try_next()));
+        async { (raised::<UsageNotice>(&scene.partitions, "usage_notice").await.len() >= expected).then_some(()) }
+    })
+    .await;
     for customer in customers.iter().filter(|of| of.end == NoticeEnd::Expired) {
         scene.outdate(customer).await;
     }
@@ -270,15 +261,17 @@ impl Scene {
                 (UsageNoticeKind::Spike, _) => self.send(subject, "units", 9_000).await,
             }
         }
-        self.ask_for_passes().await;
-    }
-
-    /// Makes passes due that find something new.
-    async fn ask_for_passes(&self) {
-        for Partition { client, keys } in self.partitions.iter() {
+        for Partition { keys, .. } in self.partitions.iter() {
             let mut names = (0..).map(|number| format!("busy {number}").parse::<Subject>().expect("legal"));
             let is_here = |subject: &Subject| self.partitions.partition_of(subject).keys.stream() == keys.stream();
             self.send(&names.find(is_here).expect("some name is of it"), "units", 1).await;
+        }
+        self.forget_passes().await;
+    }
+
+    /// Makes passes due.
+    async fn forget_passes(&self) {
+        for Partition { client, keys } in self.partitions.iter() {
             let mut command = redis::cmd("HDEL");
             let () = client.query(command.arg(keys.checkpoint()).arg("profiled_ms")).await.expect("removed");
         }

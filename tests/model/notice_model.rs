@@ -1,18 +1,20 @@
 //! Random histories of hourly passes: those of one deployment are cut off anywhere, made again and by two daemons at
 //! once, and replies are lost; those of the other are whole. Both must raise the same notices, each once, and only what
-//! is true at that moment.
+//! is true at that moment; and every spike.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use quotabell::evaluation::HourlyPass;
+use quotabell::forecast::observation::weekday;
 use quotabell::ledger::usage_notices::{self, RaiseReply};
-use quotabell::ledger::usage_profiles;
+use quotabell::ledger::usage_profiles::{self, FoundProfile};
 use quotabell::redis_client::{Partition, RedisClient};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
-use quotabell::types::{Day, Keys, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
+use quotabell::types::{Day, DaySpan, Keys, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
+use quotabell::zones::Zone;
 
 use crate::support::redis_server::RedisServer;
 use crate::support::usual_usage::{store_past, usual_until};
@@ -47,7 +49,8 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let used = prop::collection::vec((0..SUBJECTS, prop_oneof![0..300_u64, 1_000..3_000_u64]), 0..4);
+    let units = prop_oneof![0..300_u64, 300..1_500_u64, 1_000..3_000_u64];
+    let used = prop::collection::vec((0..SUBJECTS, units), 0..4);
     let limit = prop::option::of((0..SUBJECTS, 0..LIMITS.len()));
     let cuts = prop::collection::vec(prop_oneof![0..6_u16, 0..300_u16], 0..3);
     let turns = prop::collection::vec(any::<bool>(), 0..12);
@@ -59,6 +62,13 @@ fn step() -> impl Strategy<Value = Step> {
         turns,
         repeated,
     })
+}
+
+/// A day with usage beyond each of the bounds of a spike alone, and one spike: early in the day twice the usual is little,
+/// and late half a usual day is.
+fn around_spikes() -> Vec<Step> {
+    let step = |hours, used| Step { hours, used: vec![used], limit: None, cuts: vec![4], turns: vec![], repeated: 0 };
+    vec![step(3, (0, 1_300)), step(1, (1, 1_900)), step(15, (0, 2_300))]
 }
 
 /// One deployment. Settings are those of both.
@@ -106,7 +116,7 @@ impl Deployment {
         let () = self.query(redis::cmd("HINCRBY").arg(key).arg(subject.as_str()).arg(units)).await;
     }
 
-    /// A pass that finds nothing new tells of no silence.
+    /// A pass tells of no silence if nothing was used since the pass before.
     async fn somebody_uses(&self, now: UnixMs) {
         self.count(&subject(SUBJECTS), Day::in_utc(now).expect("a day"), 1).await;
     }
@@ -138,7 +148,6 @@ impl Deployment {
             let next = if *is_first { one.next().await } else { other.next().await };
             next.expect("redis answers");
         }
-        self.somebody_uses(now).await;
         self.pass(now).await;
         while other.next().await.expect("redis answers").is_some() {}
     }
@@ -150,6 +159,23 @@ impl Deployment {
         entries.into_iter().map(|(_, fields)| serde_json::from_str(&fields[1]).expect("a notice")).collect()
     }
 
+    /// The rule of a spike under [`PLAN`], with what the last pass has learned.
+    async fn is_spike(&self, subject: &Subject, now: UnixMs) -> bool {
+        let today = DaySpan::containing(Zone::UTC, now).expect("a day");
+        let number = i32::try_from(today.day.since_epoch()).expect("a day of our time");
+        let found = usage_profiles::read_each(&self.partition, &[(subject, &Metric::default())]).await.expect("read");
+        let profile = found.into_iter().next().and_then(FoundProfile::read).expect("it was stored");
+        if profile.today() != number {
+            // Nothing was used, or the day is too young.
+            return false;
+        }
+        let hour = now.since(today.start).as_secs_f64() / 3_600.0;
+        let (usual_day, by_now) = (profile.usual_day(weekday(number)), profile.usual_by(weekday(number), hour));
+        let used = self.used(subject, today.day).await as f64;
+        let least = f64::max(2.0, (1.5 * profile.reliability()).exp());
+        used >= 20.0 && used >= by_now + 0.5 * usual_day && used + 0.1 * usual_day >= least * (by_now + 0.1 * usual_day)
+    }
+
     /// Takes a step, and returns what was raised so far.
     async fn step(&self, step: &Step, now: UnixMs, has_faults: bool) -> Vec<UsageNotice> {
         let day = Day::in_utc(now).expect("a day");
@@ -157,10 +183,10 @@ impl Deployment {
             self.count(&subject(*number), day, *units).await;
         }
         let before = self.notices().await.len();
+        self.somebody_uses(now).await;
         if has_faults {
             self.pass_with_faults(now, step).await;
         } else {
-            self.somebody_uses(now).await;
             self.pass(now).await;
         }
         let raised = self.notices().await;
@@ -169,10 +195,15 @@ impl Deployment {
             let used = self.used(&notice.subject, day).await;
             let is_true = match notice.kind {
                 UsageNoticeKind::Forecast => used < notice.limit.expect("it has a limit"),
-                UsageNoticeKind::Spike => used >= 20,
+                UsageNoticeKind::Spike => self.is_spike(&notice.subject, now).await,
                 UsageNoticeKind::Silence => used == 0,
             };
             assert!(is_true, "{used} are used: {notice:?}");
+        }
+        for subject in (0..SUBJECTS).map(subject) {
+            let is_told =
+                |of: &UsageNotice| (&of.subject, of.kind, of.period) == (&subject, UsageNoticeKind::Spike, day.into());
+            assert!(raised.iter().any(is_told) || !self.is_spike(&subject, now).await, "no spike of {subject}");
         }
         if has_faults && !raised.is_empty() {
             let repeated = &raised[step.repeated % raised.len()];
@@ -192,7 +223,7 @@ fn first() -> Day {
 }
 
 fn now_at(hours: i64) -> UnixMs {
-    quotabell::types::DaySpan::for_day(quotabell::zones::Zone::UTC, first()).expect("a day").start.plus(hours * HOUR_MS)
+    DaySpan::for_day(Zone::UTC, first()).expect("a day").start.plus(hours * HOUR_MS)
 }
 
 /// A notice that a cut pass has raised would be raised again, or one that it has not would be lost.
@@ -202,7 +233,7 @@ fn any_history_of_passes_raises_each_notice_once() {
     let server = RedisServer::start();
     let (number, raised) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let config = ProptestConfig { cases: 8, max_shrink_iters: 50, ..ProptestConfig::default() };
-    proptest!(config, |(steps in prop::collection::vec(step(), 1..=HOURS_MAX))| {
+    let play = |steps: &[Step]| {
         number.set(number.get() + 1);
         runtime.block_on(async {
             let client: Arc<RedisClient> = server.client().into();
@@ -214,7 +245,7 @@ fn any_history_of_passes_raises_each_notice_once() {
                 let key = deployments[0].partition.keys.subject(&subject(number));
                 let () = deployments[0].query(redis::cmd("DEL").arg(key)).await;
             }
-            for step in &steps {
+            for step in steps {
                 hours += step.hours;
                 if let Some((number, limit)) = step.limit {
                     let limit = format!("{}/day", LIMITS[limit]);
@@ -229,6 +260,8 @@ fn any_history_of_passes_raises_each_notice_once() {
             }
             raised.set(raised.get() + deployments[0].notices().await.len());
         });
-    });
+    };
+    play(&around_spikes());
+    proptest!(config, |(steps in prop::collection::vec(step(), 1..=HOURS_MAX))| { play(&steps) });
     eprintln!("{} notices in {} histories", raised.get(), number.get());
 }

@@ -9,7 +9,8 @@ use quotabell::ledger::usage_profiles;
 use quotabell::redis_client::{Partition, Partitions};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
-use quotabell::types::{Day, DaySpan, Metric, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
+use quotabell::types::{Day, DaySpan, Metric, Subject, UsageNotice, UsageNoticeKind, keys};
+use quotabell::zones::Zone;
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +18,7 @@ use crate::support::checker::Findings;
 use crate::support::eventually::eventually;
 use crate::support::raised_notices::{entries_beside_alerts, raised};
 use crate::support::stream_model::{Customer, Limit};
-use crate::support::usual_usage::{usual_until, zone_at_noon};
+use crate::support::usual_usage::usual_until;
 use crate::trial::Background;
 
 /// What every plan asks for.
@@ -36,9 +37,9 @@ const LIMITS: [u64; 2] = [3_000, 90_000];
 const UNITS: [u64; 2] = [2_600, 9_000];
 const KINDS: [UsageNoticeKind; 2] = [UsageNoticeKind::Forecast, UsageNoticeKind::Spike];
 
-/// The subjects, with a time of day of the server in their zone at which no day begins soon.
-pub fn customers(now: UnixMs) -> impl Iterator<Item = Customer> {
-    let zone = zone_at_noon(now).name().parse().expect("a zone");
+/// The subjects in this zone, in which no day begins soon.
+pub fn customers(zone: Zone) -> impl Iterator<Item = Customer> {
+    let zone = zone.name().parse().expect("a zone");
     (0..SUBJECTS).map(move |number| {
         let limit = Limit { window: "day", units: LIMITS[number % 2] };
         Customer { zone, limits: [("requests", vec![limit])].into(), ..Customer::plain(subject(number).as_str()) }
@@ -69,11 +70,12 @@ struct Raiser {
 }
 
 impl Notices {
-    /// Has one subject after another be due until stopped.
-    pub async fn start(partitions: Partitions) -> Self {
+    /// Has one subject after another be due until stopped. The zone is that of [`customers`]: after a midnight of UTC
+    /// another one would be chosen.
+    pub async fn start(partitions: Partitions, zone: Zone) -> Self {
         let client = partitions.first().client.clone();
         let now = eventually("Redis tells the time", || async { client.server_time().await.ok() }).await;
-        let today = DaySpan::containing(zone_at_noon(now), now).expect("a day").day;
+        let today = DaySpan::containing(zone, now).expect("a day").day;
         let plan = format!(r#"{{"limits":{{}},"forecast":{FORECAST},"spike":{SPIKE}}}"#);
         let plan: PlanConfig = serde_json::from_str(&plan).expect("a plan");
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use quotabell::redis_client::config::RedisConfig;
 use quotabell::redis_client::{Partitions, RedisClient, RedisEndpoint};
 use quotabell::types::{Keys, PartitionNumber, Separator};
+use quotabell::zones::Zone;
 use redis::FromRedisValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,7 @@ use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{FREE_LIMIT, Traffic};
+use crate::support::usual_usage::zone_at_noon;
 
 use crate::load::{Load, LoadKind};
 use crate::notices::{self, Notices};
@@ -75,6 +77,8 @@ pub struct Deployment {
     /// Of the subjects.
     separator: Separator,
     customers: Vec<Customer>,
+    /// Of the subjects of [`notices`].
+    zone: Zone,
     partitions: Vec<Partition>,
 }
 
@@ -98,12 +102,14 @@ impl Deployment {
     async fn with_customers(url: &str, trial: Trial, mut customers: Vec<Customer>, separator: Separator) -> Self {
         let first = client(url, Keys::new("usage").stream());
         let now = eventually("Redis tells the time", || async { first.server_time().await.ok() }).await;
-        customers.extend(notices::customers(now));
+        let zone = zone_at_noon(now);
+        customers.extend(notices::customers(zone));
         let partitions = PartitionNumber::all(trial.partitions).map(|number| {
             let keys = Keys::of_partition("usage", number).with_separator(separator);
             Partition { client: client(url, keys.stream()), keys }
         });
-        let deployment = Self { url: url.to_owned(), trial, separator, partitions: partitions.collect(), customers };
+        let partitions = partitions.collect();
+        let deployment = Self { url: url.to_owned(), trial, separator, customers, zone, partitions };
         for customer in deployment.customers.iter().filter(|customer| customer.known) {
             let subject = customer.subject.parse().expect("a legal subject");
             let mut command = redis::cmd("HSET");
@@ -145,7 +151,7 @@ impl Deployment {
 
     /// Starts a client that has notices raised.
     pub async fn raise_notices(&self) -> Notices {
-        Notices::start(self.for_clients()).await
+        Notices::start(self.for_clients(), self.zone).await
     }
 
     fn for_clients(&self) -> Partitions {
