@@ -12,8 +12,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::check::{self, Question};
+use super::config::QUOTA_HEADERS;
 use super::operation::{Describe, OperationDoc};
 use super::path::{OfCaller, Query};
 use super::problem::Problem;
@@ -96,12 +98,13 @@ impl Authorize {
                 .transpose()
                 .map_err(|_| Problem::bad_request(format!("{name}: is not UTF-8"))),
         };
+        let [of_metric, of_units, of_id, of_record] = QUOTA_HEADERS;
         let question = Question {
             subject,
-            metric: parsed("metric", text(metric, "X-Quota-Metric")?)?.unwrap_or_default(),
-            units: parsed("units", text(units, "X-Quota-Units")?)?.unwrap_or(Units::ONE),
-            record: parsed("record", text(record, "X-Quota-Record")?)?.unwrap_or(false),
-            id: parsed("id", text(id, "X-Quota-Id")?)?,
+            metric: parsed("metric", text(metric, of_metric)?)?.unwrap_or_default(),
+            units: parsed("units", text(units, of_units)?)?.unwrap_or(Units::ONE),
+            record: parsed("record", text(record, of_record)?)?.unwrap_or(false),
+            id: parsed("id", text(id, of_id)?)?,
         };
         let denies_by_403 = match deny.as_deref() {
             None => false,
@@ -131,6 +134,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(name: &str, text: Option<String>) 
 impl Describe for AuthorizeBelow {
     fn describe(operation: &mut OperationDoc<'_>) {
         operation.path_parameter::<AnyPath>("path", "Ignored: what the gateway appends.");
+        describe_headers(operation);
     }
 }
 
@@ -140,6 +144,18 @@ inline_schema!(AnyPath, { "type": "string" });
 impl Describe for Authorize {
     fn describe(operation: &mut OperationDoc<'_>) {
         operation.query::<AuthorizeQuery>();
+        describe_headers(operation);
+    }
+}
+
+fn describe_headers(operation: &mut OperationDoc<'_>) {
+    // Any text: a header that the query replaces is not judged.
+    let text = || json!({"type": "string"});
+    operation.header("X-Quota-Subject", "The subject. `check.subject_header` gives this header another name.", text());
+    let described =
+        ["The metric.", "A whole number, 1 without it.", "The id of the usage event.", "`true` or `false`."];
+    for (name, description) in QUOTA_HEADERS.into_iter().zip(described) {
+        operation.header(name, description, text());
     }
 }
 

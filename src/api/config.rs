@@ -1,13 +1,19 @@
 //! The sections `[http]` and `[check]`.
 
 use std::path::PathBuf;
+use std::str::FromStr as _;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use axum::http::header::AUTHORIZATION;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::scope::Scope;
 use crate::types::{Secret, duration};
+
+/// The headers of gateways beside the subject's: metric, units, id of the event, and whether to record it.
+pub const QUOTA_HEADERS: [&str; 4] = ["X-Quota-Metric", "X-Quota-Units", "X-Quota-Id", "X-Quota-Record"];
 
 /// The HTTP interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +23,7 @@ pub struct HttpConfig {
     pub listen: String,
     /// The token that callers of the API must send. Without one the API is read-only.
     pub token: Option<Secret>,
-    /// A file whose first line is the token. The configuration keeps only one of `token` and this.
+    /// A file with one or two such tokens, one in each line. The configuration keeps only one of `token` and this.
     pub token_file: Option<PathBuf>,
     /// Tokens with names and scopes, beside the one above, which may do everything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,6 +73,15 @@ pub struct CheckConfig {
     /// Timeout of a check, including the read of the subject's settings.
     #[serde(with = "duration")]
     pub timeout: Duration,
+}
+
+impl CheckConfig {
+    /// Why the setting is no header that can name the subject.
+    pub fn subject_header_problem(&self) -> Option<&'static str> {
+        let Ok(name) = HeaderName::from_str(&self.subject_header) else { return Some("is not the name of a header") };
+        let has_another_meaning = name == AUTHORIZATION || QUOTA_HEADERS.iter().any(|other| name == *other);
+        has_another_meaning.then_some("has another meaning in the requests of gateways")
+    }
 }
 
 /// The answer if no limit can be judged.

@@ -70,6 +70,13 @@ impl OperationDoc<'_> {
         self.problems.push(BAD_REQUEST);
     }
 
+    /// Adds a header, which may be left out.
+    pub(super) fn header(&mut self, name: &str, description: &str, schema: Value) {
+        self.parameters.push(
+            json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema}),
+        );
+    }
+
     /// Adds each field of `T`.
     pub(super) fn query<T: JsonSchema>(&mut self) {
         let Value::Object(mut schema) = self.schemas.accepted_inline::<T>().into() else { return };

@@ -41,6 +41,8 @@ pub struct Caller {
 struct Token {
     digest: [u8; 32],
     caller: Arc<Caller>,
+    /// Where it is configured.
+    origin: String,
     /// Whether it is short enough to be guessed over the network.
     is_guessable: bool,
 }
@@ -70,8 +72,8 @@ pub enum TokenError {
     Form { origin: String, setting: String },
     #[error("{origin} has {lines} lines, at most {LINES_MAX} are allowed: the token, and another valid one")]
     Lines { origin: String, setting: String, lines: usize },
-    #[error("{name} has the same token as {other}: each caller needs its own")]
-    Same { name: String, other: String, setting: String },
+    #[error("{origin} has the same token as {other}: each needs its own")]
+    Same { origin: String, other: String, setting: String },
 }
 
 const SETTING: &str = "http.token";
@@ -104,39 +106,38 @@ impl Tokens {
     /// The tokens of the section. Reads the files that it names.
     pub fn from_config(config: &HttpConfig) -> Result<Self, TokenError> {
         let mut tokens = Self::default();
-        if let Some((text, setting)) = full_access(config)? {
-            tokens.add(&text, Arc::new(Caller { name: setting.to_owned(), scopes: Scopes::all() }), setting)?;
-        }
+        let (configured, setting) = full_access(config)?;
+        tokens.add(configured, Caller { name: setting.to_owned(), scopes: Scopes::all() }, setting)?;
         for (at, named) in config.tokens.iter().enumerate() {
             let setting = format!("http.tokens.[{at}].file");
-            let caller = Arc::new(Caller { name: named.name.clone(), scopes: named.scopes.iter().copied().collect() });
-            for text in lines_of(&named.file, &setting)? {
-                tokens.add(&text, Arc::clone(&caller), &setting)?;
-            }
+            let caller = Caller { name: named.name.clone(), scopes: named.scopes.iter().copied().collect() };
+            tokens.add(lines_of(&named.file, &setting)?, caller, &setting)?;
         }
         Ok(tokens)
     }
 
     /// A token with this scope, for a client of the API that uses the same configuration.
     pub fn text_with(scope: Scope, config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
-        if let Some((text, _)) = full_access(config)? {
-            return Ok(Some(text));
+        if let Some(first) = full_access(config)?.0.into_iter().next() {
+            return Ok(Some(first.text));
         }
         let has_scope = |named: &TokenConfig| named.scopes.iter().any(|one| [scope, Scope::Admin].contains(one));
         let (at, Some(named)) = config.tokens.iter().enumerate().find(|(_, named)| has_scope(named)).unzip() else {
             return Ok(None);
         };
         let setting = format!("http.tokens.[{}].file", at.unwrap_or_default());
-        Ok(lines_of(&named.file, &setting)?.into_iter().next())
+        Ok(lines_of(&named.file, &setting)?.into_iter().next().map(|first| first.text))
     }
 
-    fn add(&mut self, text: &Secret, caller: Arc<Caller>, setting: &str) -> Result<(), TokenError> {
-        let (digest, is_guessable) = (digest(text.reveal().as_bytes()), text.reveal().len() < BYTES_ADVISED);
-        if let Some(same) = self.0.iter().find(|other| other.digest == digest) {
-            let (name, other) = (caller.name.clone(), same.caller.name.clone());
-            return Err(TokenError::Same { name, other, setting: setting.to_owned() });
+    fn add(&mut self, configured: Vec<ConfiguredToken>, caller: Caller, setting: &str) -> Result<(), TokenError> {
+        let caller = Arc::new(caller);
+        for ConfiguredToken { text, origin } in configured {
+            let (digest, is_guessable) = (digest(text.reveal().as_bytes()), text.reveal().len() < BYTES_ADVISED);
+            if let Some(same) = self.0.iter().find(|other| other.digest == digest) {
+                return Err(TokenError::Same { origin, other: same.origin.clone(), setting: setting.to_owned() });
+            }
+            self.0.push(Token { digest, caller: Arc::clone(&caller), origin, is_guessable });
         }
-        self.0.push(Token { digest, caller, is_guessable });
         Ok(())
     }
 
@@ -252,31 +253,34 @@ fn shown(setting: &str) -> String {
     setting.replace(".[", "[")
 }
 
-/// The token that may do everything, and its setting.
-fn full_access(config: &HttpConfig) -> Result<Option<(Secret, &'static str)>, TokenError> {
-    let (text, origin, setting) = match (&config.token_file, &config.token) {
-        (Some(path), _) => {
-            let text = read(path, SETTING_FILE)?;
-            let first = text.lines().next().unwrap_or_default().trim().to_owned();
-            (Secret::new(first), format!("{SETTING_FILE} {}", path.display()), SETTING_FILE)
-        }
-        (None, Some(token)) => (token.clone(), SETTING.to_owned(), SETTING),
-        (None, None) => return Ok(None),
-    };
-    Ok(Some((legal(text, origin, setting)?, setting)))
+/// A token as it is configured.
+struct ConfiguredToken {
+    text: Secret,
+    /// The setting, with the line if it names a file.
+    origin: String,
+}
+
+/// The tokens that may do everything, and their setting.
+fn full_access(config: &HttpConfig) -> Result<(Vec<ConfiguredToken>, &'static str), TokenError> {
+    match (&config.token_file, &config.token) {
+        (Some(path), _) => Ok((lines_of(path, SETTING_FILE)?, SETTING_FILE)),
+        (None, Some(token)) => Ok((vec![legal(token.clone(), SETTING.to_owned(), SETTING)?], SETTING)),
+        (None, None) => Ok((Vec::new(), SETTING)),
+    }
 }
 
 /// The tokens in the lines of a file.
-fn lines_of(path: &Path, setting: &str) -> Result<Vec<Secret>, TokenError> {
+fn lines_of(path: &Path, setting: &str) -> Result<Vec<ConfiguredToken>, TokenError> {
     let (text, origin) = (read(path, setting)?, format!("{} {}", shown(setting), path.display()));
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    match lines.len() {
-        0 => legal(Secret::new(String::new()), origin, setting).map(|none| vec![none]),
-        1..=LINES_MAX => {
-            lines.into_iter().map(|line| legal(Secret::new(line.to_owned()), origin.clone(), setting)).collect()
-        }
-        lines => Err(TokenError::Lines { origin, setting: setting.to_owned(), lines }),
+    // An empty file has an empty line.
+    let lines: Vec<&str> = if text.is_empty() { vec![""] } else { text.lines().map(str::trim).collect() };
+    if lines.len() > LINES_MAX {
+        return Err(TokenError::Lines { origin, setting: setting.to_owned(), lines: lines.len() });
     }
+    let token = |(at, line): (usize, &str)| {
+        legal(Secret::new(line.to_owned()), format!("line {} of {origin}", at + 1), setting)
+    };
+    lines.into_iter().enumerate().map(token).collect()
 }
 
 fn read(path: &Path, setting: &str) -> Result<String, TokenError> {
@@ -284,10 +288,14 @@ fn read(path: &Path, setting: &str) -> Result<String, TokenError> {
     std::fs::read_to_string(path).map_err(failed)
 }
 
-fn legal(text: Secret, origin: String, setting: &str) -> Result<Secret, TokenError> {
+fn legal(text: Secret, origin: String, setting: &str) -> Result<ConfiguredToken, TokenError> {
     let bytes = text.reveal().as_bytes();
     let is_legal = (1..=BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
-    if is_legal { Ok(text) } else { Err(TokenError::Form { origin, setting: setting.to_owned() }) }
+    if is_legal {
+        Ok(ConfiguredToken { text, origin })
+    } else {
+        Err(TokenError::Form { origin, setting: setting.to_owned() })
+    }
 }
 
 #[cfg(test)]
@@ -366,12 +374,19 @@ mod tests {
 
     /// The line break at the end of a file is not part of the token.
     #[test]
-    fn the_first_line_of_the_file_is_the_token() {
+    fn each_line_of_the_file_is_a_token() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("token");
         std::fs::write(&path, "0123456789abcdef\r\n").expect("writable");
-        let of_file = HttpConfig { token_file: Some(path), ..config(None) };
+        let of_file = HttpConfig { token_file: Some(path.clone()), ..config(None) };
         assert!(is_valid(&Tokens::from_config(&of_file).expect("readable"), "Bearer 0123456789abcdef"));
+        std::fs::write(&path, "0123456789abcdef\nfedcba9876543210\n").expect("writable");
+        let both = Tokens::from_config(&of_file).expect("readable");
+        for token in ["0123456789abcdef", "fedcba9876543210"] {
+            assert!(is_valid(&both, &format!("Bearer {token}")), "{token}");
+        }
+        let first = Tokens::text_with(Scope::Admin, &of_file).expect("readable").expect("set");
+        assert_eq!(first.reveal(), "0123456789abcdef");
         let absent = HttpConfig { token_file: Some(folder.path().join("absent")), ..of_file };
         assert_eq!(Tokens::from_config(&absent).expect_err("absent").setting(), "http.token_file");
     }
@@ -402,7 +417,8 @@ mod tests {
         for (text, why) in [
             ("a\nb\nc\n", "has 3 lines"),
             ("", "is not a token"),
-            ("all-0123456789abcdef", "has the same token as http.token"),
+            ("all-0123456789abcdef", "has the same token as http.token:"),
+            ("a-0123456789abcdef\nnew-0123456789abcdef\n", "has the same token as line 2 of http.tokens[0].file"),
         ] {
             let other = named("other", text, &[Scope::Read]);
             let config = HttpConfig { tokens: vec![gateway.clone(), other], ..both.clone() };

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use super::connect;
 use super::context::CliContext;
 use super::whole_number::from_one;
-use crate::terminal::output::{FormatArgs, Table, print_list};
+use crate::terminal::output::{FormatArgs, Table, or_dash, print_list};
 use crate::types::Subject;
 use crate::views::refused;
 use crate::views::refused::RefusedEventView;
@@ -57,12 +57,13 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     let count = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let listed = refused::newest(&redis.partitions, subject.as_ref(), count).await;
     let listed = redis.explained(format_args!("read the refused events of {}", redis.keys().name()), listed)?;
-    let table = Table::new(&["ENTRY", "REASON", "DETAIL", "FIELDS"]).may_shrink(&["DETAIL", "FIELDS"]);
+    let table = Table::new(&["TIME UTC", "ENTRY", "REASON", "DETAIL", "FIELDS"]).may_shrink(&["DETAIL", "FIELDS"]);
     print_list(&format, &listed, table, "no refused events", row)
 }
 
 fn row(event: &RefusedEventView) -> Vec<String> {
-    let RefusedEventView { entry, reason, detail, fields, .. } = event;
+    let RefusedEventView { entry, reason, detail, fields, refused_at, .. } = event;
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    vec![entry.clone(), reason.clone(), detail.clone(), fields.join(" ")]
+    let refused_at = or_dash(refused_at.map(|at| at.0.to_string()));
+    vec![refused_at, entry.clone(), reason.clone(), detail.clone(), fields.join(" ")]
 }

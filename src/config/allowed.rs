@@ -115,7 +115,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["delivery", "disable_after"], r#"a duration, such as "5d"; "0s" for never"#),
     (&["http", "listen"], r#"an IP address and a port, such as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
-    (&["http", "token_file"], "the path of a file whose first line is the token"),
+    (&["http", "token_file"], "the path of a file with one or two lines, a valid token in each"),
     (
         &["http", "tokens"],
         r#"tables with a name, a file and scopes, such as { name = "gateway", file = "/run/secrets/gateway", scopes = ["check"] }"#,
@@ -127,7 +127,10 @@ const ALLOWED: &[(&[&str], &str)] = &[
         r#"a list of "check", "events:write", "read", "subjects:write", "deliveries:write" and "admin", which is all of them"#,
     ),
     (&["check", "on_error"], r#""allow" or "deny""#),
-    (&["check", "subject_header"], r#"the name of a header, such as "X-Quota-Subject""#),
+    (
+        &["check", "subject_header"],
+        r#"the name of a header, such as "X-Quota-Subject", not Authorization or another X-Quota-*"#,
+    ),
     (&["check", "timeout"], r#"a duration above 0 and up to 5s, such as "100ms""#),
     (&["console", "listen"], r#"an IP address and a port, such as "127.0.0.1:9465", or "off""#),
     (

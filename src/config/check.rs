@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::str::FromStr as _;
 use std::time::Duration;
-
-use axum::http::HeaderName;
 
 use super::error::ConfigError;
 use super::settings::Config;
@@ -360,9 +357,10 @@ fn rest(config: &Config, violations: &mut Violations) {
     violations.require(!first.is_zero(), &["delivery", "probe_first"], "is 0");
     let problem = format!("{} is longer than delivery.probe_max, {}", HumanDuration(first), HumanDuration(max));
     violations.require(first <= max, &["delivery", "probe_first"], problem);
-    let header = config.check.subject_header.as_str();
-    let problem = format!("{header:?} is not the name of a header");
-    violations.require(HeaderName::from_str(header).is_ok(), &["check", "subject_header"], problem);
+    if let Some(problem) = config.check.subject_header_problem() {
+        let problem = format!("{:?} {problem}", config.check.subject_header);
+        violations.require(false, &["check", "subject_header"], problem);
+    }
     let path = ["check", "timeout"];
     violations.require(!config.check.timeout.is_zero(), &path, "is 0");
     let timeout =

@@ -43,8 +43,8 @@ async fn each_bad_event_is_refused_with_its_reason() {
         (r#"{"units":1}"#, "missing_subject", "no field \"subject\""),
         (r#"{"subject":""}"#, "bad_subject", "subject is empty"),
         (r#"{"subject":"a\nb"}"#, "bad_subject", "control character"),
-        (r#"{"subject":"\ud800"}"#, "bad_subject", "subject is no text"),
-        (r#"{"subject":"a","\ud800":1}"#, "bad_json", "hex escape"),
+        (r#"{"subject":"\ud800"}"#, "bad_subject", "subject is no text: half of a surrogate pair"),
+        (r#"{"subject":"a","\ud800":1}"#, "bad_json", "half of a surrogate pair"),
         (r#"{"subject":"a","subject":"b"}"#, "bad_json", "\"subject\" is there twice"),
         (r#"{"subject":"a","unit":1}"#, "unknown_field", "\"unit\" is not known"),
         (r#"{"specversion":"0.3","id":"1","source":"s","type":"t","subject":"a"}"#, "bad_cloudevent", "\"0.3\""),
@@ -79,12 +79,22 @@ async fn each_bad_event_is_refused_with_its_reason() {
         (
             r#"{"specversion":"1.0","id":"1","source":"s","type":"Litellm.Tokens","subject":"a","data":{"prompt_tokens":1e3,"usage":{"out":2}}}"#,
             "bad_units",
-            "units must be decimal digits",
+            "data.prompt_tokens: units must be decimal digits",
         ),
         (
-            r#"{"specversion":"1.0","id":"1","source":"s","type":"Litellm.Tokens","subject":"a","data":{"prompt_tokens":-0,"usage":{"out":2}}}"#,
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"Litellm.Tokens","subject":"a","data":{"prompt_tokens":5,"usage":{"out":-3}}}"#,
             "bad_units",
-            "units must be decimal digits",
+            "data.usage.out: units must be decimal digits",
+        ),
+        (
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"a","time":"today"}"#,
+            "bad_ts",
+            "time must be Unix milliseconds or RFC 3339",
+        ),
+        (
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"a","time":"2999-01-01T00:00:00Z"}"#,
+            "too_far_ahead",
+            "time 2999",
         ),
         ("5", "bad_json", "expected an event, a JSON object"),
         ("[]", "bad_json", "expected an event, a JSON object"),
@@ -122,6 +132,34 @@ async fn each_bad_event_is_refused_with_its_reason() {
     let answer = ingesting.send(JSON, json!(many).to_string()).await;
     assert_eq!(answer.json()["refused"].as_array().map(Vec::len), Some(100), "{}", answer.status);
     assert_eq!(ingesting.entries().await, ["id=y subject=a"]);
+    ingesting.daemon.drain().await;
+}
+
+/// A producer finds its event by the id that it has sent, and by none that it has not.
+#[tokio::test]
+async fn a_refused_event_is_named_by_its_own_id() {
+    let ingesting = Ingesting::start().await;
+    let keyed = [("content-type", JSON), ("idempotency-key", "k")];
+    for (event, id) in [
+        (r#"{"subject":"a","units":0,"id":"7"}"#, json!("7")),
+        (r#"{"subject":"a","unit":1,"id":"\u0037"}"#, json!("7")),
+        (r#"{"subject":"a","id":null}"#, Value::Null),
+        (r#"{"subject":"a","id":5}"#, Value::Null),
+        (r#"{"subject":"a","units":0}"#, json!("k/0")),
+        (r#"{"subject":"a","unit":1}"#, json!("k/0")),
+        (r#"{"specversion":"0.3","id":"1","source":"/s"}"#, json!("/s 1")),
+        (r#"{"specversion":"1.0","id":"1","source":"/s","type":"t"}"#, json!("/s 1")),
+        (r#"{"specversion":"1.0","id":"1","source":null,"type":"t"}"#, Value::Null),
+        (r#"{"specversion":"1.0","id":1,"source":"/s","type":"t"}"#, Value::Null),
+    ] {
+        let answer = ingesting.api.send("POST", PATH, &keyed, format!("[{event}]")).await;
+        assert_eq!((answer.status, &answer.json()["refused"][0]["id"]), (400, &id), "{event}: {}", answer.text);
+    }
+    let headers = [("ce-specversion", "0.3"), ("ce-id", "1"), ("ce-source", "%2Fs"), ("ce-id", "2")];
+    for (headers, id) in [(&headers[..3], json!("/s 1")), (&headers[..], Value::Null)] {
+        let answer = ingesting.api.send("POST", PATH, headers, "").await;
+        assert_eq!((answer.status, &answer.json()["refused"][0]["id"]), (400, &id), "{}", answer.text);
+    }
     ingesting.daemon.drain().await;
 }
 

@@ -74,6 +74,19 @@ fn every_route_documents_its_token_and_its_refusals() {
     }
 }
 
+/// A client that is made from the document must be able to ask as a gateway does.
+#[test]
+fn the_headers_of_gateways_are_documented() {
+    let documented = Documented::read();
+    for path in ["/v1/authorize", "/v1/authorize/{path}"] {
+        let parameters = documented.operation("GET", path)["parameters"].as_array().expect("parameters");
+        let headers: Vec<&Value> =
+            parameters.iter().filter(|one| one["in"] == "header").map(|one| &one["name"]).collect();
+        let names = ["X-Quota-Subject", "X-Quota-Metric", "X-Quota-Units", "X-Quota-Id", "X-Quota-Record"];
+        assert_eq!(headers, names, "{path}");
+    }
+}
+
 /// A request that the document allows must not be refused.
 #[test]
 fn patterns_promise_no_more_than_what_is_taken() {

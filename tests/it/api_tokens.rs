@@ -134,9 +134,14 @@ async fn a_token_is_replaced_without_downtime() {
         assert!(is_valid(new).await, "the tokens before stay in effect");
     };
     let three = "one-0123456789abcdef\ntwo-0123456789abcdef\nthree-0123456789abcdef\n";
-    for (broken, why) in
-        [("two words\n", "is not a token"), ("", "is not a token"), ("\n\n", "is not a token"), (three, "has 3 lines")]
-    {
+    for (broken, why) in [
+        ("two words\n", "line 1 of http.tokens[2].file"),
+        ("", "is not a token"),
+        ("\n\n", "is not a token"),
+        ("one-0123456789abcdef\n\n", "line 2 of http.tokens[2].file"),
+        ("one-0123456789abcdef\none-0123456789abcdef\n", "has the same token as line 1 of http.tokens[2].file"),
+        (three, "has 3 lines"),
+    ] {
         std::fs::write(guarded.file(Scope::Read), broken).expect("written");
         refuses(why).await;
     }

@@ -7,9 +7,13 @@ use serde_json::json;
 
 /// Adds an event with these fields (names and values in turn) to the refused events.
 fn refuse(server: &RedisServer, detail: &str, fields: &[&[u8]]) {
+    refuse_at(server, "*", detail, fields);
+}
+
+fn refuse_at(server: &RedisServer, id: &str, detail: &str, fields: &[&[u8]]) {
     let mut connection = server.sync_client().get_connection().expect("it runs");
     let mut command = redis::cmd("XADD");
-    command.arg("quota_refused:{usage}").arg("*").arg(&["entry", "1-1", "reason", "bad_subject", "detail", detail]);
+    command.arg("quota_refused:{usage}").arg(id).arg(&["entry", "1-1", "reason", "bad_subject", "detail", detail]);
     command.arg(fields);
     let _: String = command.query(&mut connection).expect("appended");
 }
@@ -35,7 +39,7 @@ fn every_field_is_shown_as_it_was_sent() {
 #[test]
 fn the_table_shows_control_characters_and_does_not_obey_them() {
     let server = RedisServer::start();
-    refuse(&server, "subject holds a control character", &[b"subject", b"a\x1b[2J\nb"]);
+    refuse_at(&server, "1795250000000-0", "subject holds a control character", &[b"subject", b"a\x1b[2J\nb"]);
     let printed = quotabell(["refused", "list"]).redis(&server.url()).run().expect_done();
     insta::assert_snapshot!(printed, @r"
     ENTRY  REASON       DETAIL                             FIELDS

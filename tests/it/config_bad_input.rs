@@ -251,6 +251,12 @@ wrong_files! {
     a_check_without_time_is_an_error: "[check]\ntimeout = \"0s\"\n";
     /// More time than any API has.
     a_check_of_a_minute_is_an_error: "[check]\ntimeout = \"1m\"\n";
+    /// The header of the token: a secret would be the subject.
+    a_subject_in_the_header_of_the_token_is_an_error: "[check]\nsubject_header = \"authorization\"\n";
+    /// One header can't name the subject and its units.
+    a_subject_in_the_header_of_its_units_is_an_error: "[check]\nsubject_header = \"X-Quota-Units\"\n";
+    /// Two words.
+    a_subject_in_no_header_is_an_error: "[check]\nsubject_header = \"X Quota\"\n";
     /// A token that no header carries. It is not shown.
     a_token_of_two_words_is_an_error: "[http]\ntoken = \"topsecret token\"\n";
     /// A secret that was mounted empty would let everybody in.

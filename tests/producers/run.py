@@ -351,13 +351,17 @@ def main():
     binary, *chosen = sys.argv[1:]
     if unknown := set(chosen) - set(PRODUCERS):
         sys.exit(f"error: no producer is named {', '.join(sorted(unknown))}\nhint: {', '.join(PRODUCERS)}")
-    for name in chosen or PRODUCERS:
-        if name == "fluent-bit" and not FLUENT_BIT:
-            print("fluent-bit is not run: FLUENT_BIT must name the program; CONTRIBUTING.md says how to build it")
-            continue
+    names = list(chosen or PRODUCERS)
+    lacks_fluent_bit = "fluent-bit" in names and not FLUENT_BIT
+    if lacks_fluent_bit:
+        names.remove("fluent-bit")
+    for name in names:
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
             PRODUCERS[name](str(Path(binary).resolve()), Path(temporary) / name, stack).play()
+    if lacks_fluent_bit:
+        why = "FLUENT_BIT must name the program; CONTRIBUTING.md says how to build it"
+        print(f"1 producer was not run: fluent-bit ({why})")
 
 
 main()

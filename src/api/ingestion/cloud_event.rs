@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::config::{EventTypeConfig, EventsConfig, UnitsSource};
-use super::event_object::{EventObject, Name, is_trace, json_error, number, shown, text, trace, unknown_field};
+use super::event_object::{EventObject, Name, is_trace, json_error, number, shown, string, text, trace, unknown_field};
 use crate::actions::append_events::NewEvent;
 use crate::events::parse::InvalidEvent;
 use crate::types::RefusalReason;
@@ -75,15 +75,7 @@ impl<'a> CloudEvent<'a> {
     ///
     /// As [`Self::from_object`], and a body that is no JSON.
     pub(super) fn from_request(headers: &'a HeaderMap, body: &'a [u8]) -> Result<Self, InvalidEvent> {
-        let attribute = |name: &str| {
-            let mut values = headers.get_all(format!("ce-{name}")).iter();
-            let Some(value) = values.next() else { return Ok(None) };
-            if values.next().is_some() {
-                return Err(InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} is there twice")));
-            }
-            let refused = |detail| InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} {detail}"));
-            header_text(value.as_bytes()).map(Some).map_err(refused)
-        };
+        let attribute = |name| header_attribute(headers, name);
         check_version(attribute("specversion")?.as_deref())?;
         let data = match body.trim_ascii() {
             [] | b"null" => None,
@@ -105,25 +97,12 @@ impl<'a> CloudEvent<'a> {
         })
     }
 
-    /// The id of its usage events: `<source> <id>`, or a digest if that is too long or the source has a space.
-    pub(super) fn event_id(&self) -> String {
-        let mut both = format!("{} {}", self.source, self.id);
-        if self.source.contains(' ') {
-            // A URI has none. Without the length, another division of the same text would be the same id.
-            both = format!("{} {both}", self.source.len());
-        } else if both.len() <= EVENT_ID_BYTES_MAX {
-            return both;
-        }
-        let digest: String = Sha256::digest(both).iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("sha256:{digest}")
-    }
-
     /// What all its usage events have.
     pub(super) fn common(&self) -> NewEvent<'a> {
         NewEvent {
             subject: self.subject.clone(),
             ts: self.time.clone(),
-            id: Some(self.event_id().into()),
+            id: Some(event_id(&self.source, &self.id).into()),
             traceparent: self.traceparent.clone(),
             ..NewEvent::default()
         }
@@ -171,6 +150,24 @@ impl<'a> CloudEvent<'a> {
         }
     }
 
+    /// Names what a usage event has broken by its place in the CloudEvent: the path of the rule, or `time`.
+    pub(super) fn explained(
+        &self,
+        InvalidEvent { reason, detail }: InvalidEvent,
+        event: &NewEvent<'_>,
+        rules: &EventsConfig,
+    ) -> InvalidEvent {
+        let rule = rules.types.get(&*self.kind).filter(|_| reason == RefusalReason::BadUnits);
+        let mut metrics = rule.into_iter().flat_map(|rule| &rule.metrics);
+        let source = metrics.find(|(metric, _)| event.metric.as_deref() == Some(metric.as_str()));
+        let detail = match (source, detail.strip_prefix("ts ")) {
+            (Some((_, source)), _) => format!("{source}: {detail}"),
+            (None, Some(rest)) => format!("time {rest}"),
+            (None, None) => detail,
+        };
+        InvalidEvent::new(reason, detail)
+    }
+
     /// The units that a rule reads.
     fn units(&self, source: &UnitsSource, data: Option<&'a RawValue>) -> Result<Cow<'a, str>, InvalidEvent> {
         let path = match source {
@@ -205,6 +202,46 @@ impl<'a> CloudEvent<'a> {
             _ => Ok(read),
         }
     }
+}
+
+/// The id of the usage events of a CloudEvent in structured mode, also of one that is refused.
+pub(super) fn id_of_object(object: &EventObject<'_>) -> Option<String> {
+    id_of(string(object.source), string(object.id))
+}
+
+/// The same of a CloudEvent in binary mode.
+pub(super) fn id_of_request(headers: &HeaderMap) -> Option<String> {
+    let attribute = |name| header_attribute(headers, name).ok().flatten();
+    id_of(attribute("source"), attribute("id"))
+}
+
+fn id_of(source: Option<Cow<'_, str>>, id: Option<Cow<'_, str>>) -> Option<String> {
+    let (source, id) = source.zip(id).filter(|(source, id)| !source.is_empty() && !id.is_empty())?;
+    Some(event_id(&source, &id))
+}
+
+/// `<source> <id>`, or a digest if that is too long or the source has a space.
+fn event_id(source: &str, id: &str) -> String {
+    let mut both = format!("{source} {id}");
+    if source.contains(' ') {
+        // A URI has none. Without the length, another division of the same text would be the same id.
+        both = format!("{} {both}", source.len());
+    } else if both.len() <= EVENT_ID_BYTES_MAX {
+        return both;
+    }
+    let digest: String = Sha256::digest(both).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digest}")
+}
+
+/// An attribute in a header.
+fn header_attribute<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, InvalidEvent> {
+    let mut values = headers.get_all(format!("ce-{name}")).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} is there twice")));
+    }
+    let refused = |detail| InvalidEvent::new(RefusalReason::BadCloudevent, format!("ce-{name} {detail}"));
+    header_text(value.as_bytes()).map(Some).map_err(refused)
 }
 
 /// The text of an attribute's header (section 3.1.3.2 of the HTTP binding of CloudEvents): a quoted string is unquoted

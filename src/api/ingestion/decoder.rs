@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 
 use super::body_budget::{BODIES_BYTES_MAX, BodyReservation, BudgetExhausted};
 use super::body_form::BodyForm;
-use super::cloud_event::{CloudEvent, header_text};
+use super::cloud_event::{CloudEvent, header_text, id_of_object, id_of_request};
 use super::config::EventsConfig;
-use super::event_object::EventObject;
+use super::event_object::{EventObject, string};
 use crate::actions::append_events::{NewEntries, NewEvent};
 use crate::actions::refused_events::RefusedNewEvent;
 use crate::events::parse::InvalidEvent;
@@ -80,7 +80,7 @@ pub(super) struct DecodedEvents {
 pub(super) struct RefusedInRequest {
     /// Its position in the request, from 0.
     pub(super) index: usize,
-    /// Its id, if that is known and no longer than an id may be.
+    /// The id that it would be counted by, if that is known and no longer than an id may be.
     pub(super) id: Option<String>,
     /// What is kept of it.
     pub(super) kept: RefusedNewEvent,
@@ -205,7 +205,7 @@ impl Decoder<'_> {
     /// Adds the CloudEvent of the request.
     fn add_binary(&mut self, headers: &HeaderMap, body: &[u8]) {
         if body.len() > EVENT_BYTES_MAX {
-            return self.refuse(None, too_large(body.len()), &[]);
+            return self.refuse(id_of_request(headers), too_large(body.len()), &[]);
         }
         let event = CloudEvent::from_request(headers, body);
         let mut fields: Vec<(&str, Cow<'_, str>)> = Vec::new();
@@ -216,7 +216,7 @@ impl Decoder<'_> {
             }
         }
         fields.push(("data", String::from_utf8_lossy(body)));
-        self.add_cloud_event(event, || fields);
+        self.add_cloud_event(event, || id_of_request(headers), || fields);
     }
 
     /// Adds one event, JSON text.
@@ -228,7 +228,7 @@ impl Decoder<'_> {
                 Err(broken) => self.refuse(None, explained(broken, text), &[("event", text.into())]),
                 Ok(object) if object.specversion.is_some() || self.needs_cloud_event => {
                     let event = CloudEvent::from_object(&object);
-                    self.add_cloud_event(event, || object.shown_fields());
+                    self.add_cloud_event(event, || id_of_object(&object), || object.shown_fields());
                 }
                 Ok(object) => self.add_object(&object),
             }
@@ -238,19 +238,22 @@ impl Decoder<'_> {
     }
 
     fn add_object(&mut self, object: &EventObject<'_>) {
-        let mut event = match object.to_event(self.settings.ignores_unknown) {
-            Ok(event) => event,
-            Err(broken) => return self.refuse(None, broken, &object.shown_fields()),
-        };
-        if let (None, Some(key)) = (&event.id, self.settings.idempotency_key) {
-            event.id = Some(format!("{key}/{}", self.index).into());
-        }
-        match event.check(self.decoded.entries.keys(), self.settings.now) {
-            Ok(()) => {
+        let id_of_key = self.settings.idempotency_key.filter(|_| object.id.is_none());
+        let id_of_key = id_of_key.map(|key| format!("{key}/{}", self.index));
+        let checked = object.to_event(self.settings.ignores_unknown).and_then(|event| {
+            let event = NewEvent { id: event.id.or_else(|| id_of_key.as_deref().map(Cow::from)), ..event };
+            event.check(self.decoded.entries.keys(), self.settings.now)?;
+            Ok(event)
+        });
+        match checked {
+            Ok(event) => {
                 self.decoded.entries.add(&event);
                 self.decoded.accepted += 1;
             }
-            Err(broken) => self.refuse(event.id.as_deref(), broken, &object.shown_fields()),
+            Err(broken) => {
+                let id = id_of_key.as_deref().map(Cow::from).or_else(|| string(object.id));
+                self.refuse(id.map(Cow::into_owned), broken, &object.shown_fields());
+            }
         }
     }
 
@@ -258,17 +261,17 @@ impl Decoder<'_> {
     fn add_cloud_event<'e>(
         &mut self,
         event: Result<CloudEvent<'e>, InvalidEvent>,
+        id: impl FnOnce() -> Option<String>,
         shown: impl FnOnce() -> Vec<(&'e str, Cow<'e, str>)>,
     ) {
-        let event = match event {
-            Ok(event) => event,
-            Err(broken) => return self.refuse(None, broken, &shown()),
-        };
-        let checked = event.events(self.settings.rules, self.settings.ignores_unknown).and_then(|events| {
+        let DecodeSettings { rules, ignores_unknown, now, .. } = self.settings;
+        let checked = event.and_then(|event| {
+            let events = event.events(rules, ignores_unknown)?;
             let keys = self.decoded.entries.keys();
+            let check = |one: &NewEvent<'_>| one.check(keys, now).map_err(|broken| event.explained(broken, one, rules));
             // Also if all its metrics are zero.
-            event.common().check(keys, self.settings.now)?;
-            events.iter().try_for_each(|event| event.check(keys, self.settings.now))?;
+            check(&event.common())?;
+            events.iter().try_for_each(check)?;
             let fields = events.iter().flat_map(NewEvent::fields);
             let bytes: usize = fields.map(|(name, value)| name.len() + value.len()).sum();
             // Each metric repeats the subject, the time and the id.
@@ -279,13 +282,12 @@ impl Decoder<'_> {
                 events.iter().for_each(|event: &NewEvent<'_>| self.decoded.entries.add(event));
                 self.decoded.accepted += 1;
             }
-            Err(broken) => self.refuse(Some(&event.event_id()), broken, &shown()),
+            Err(broken) => self.refuse(id(), broken, &shown()),
         }
     }
 
-    fn refuse(&mut self, id: Option<&str>, broken: InvalidEvent, fields: &[(&str, Cow<'_, str>)]) {
-        let known = id.or_else(|| fields.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.as_ref()));
-        let id = known.filter(|id| id.len() <= EVENT_ID_BYTES_MAX).map(str::to_owned);
+    fn refuse(&mut self, id: Option<String>, broken: InvalidEvent, fields: &[(&str, Cow<'_, str>)]) {
+        let id = id.filter(|id| id.len() <= EVENT_ID_BYTES_MAX);
         let kept = RefusedNewEvent::new(broken, fields);
         // They are text here, and arguments of a command later.
         let texts = kept.fields.iter().map(Vec::len).sum::<usize>() + kept.broken.detail.len();

@@ -17,6 +17,8 @@ use crate::types::{RefusalReason, TraceParent};
 const FIELDS: &str = "subject, units, credit, metric, ts, id and traceparent";
 /// Maximum number of characters of a name or a value in an error.
 const SHOWN_CHARS_MAX: usize = 64;
+/// What is wrong with `\ud800` in a text, or with `\udc00`.
+const HALF_OF_A_PAIR: &str = "half of a surrogate pair";
 
 /// Defines the members that are read, with their names.
 macro_rules! members {
@@ -165,7 +167,12 @@ impl<'a> EventObject<'a> {
 
 /// The trace context of an event. Anything else is ignored: no usage is lost for it, and it must not fill the stream.
 pub(super) fn trace(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
-    content(value?).ok().flatten().filter(|text| is_trace(text))
+    string(value).filter(|text| is_trace(text))
+}
+
+/// The text of a JSON string; `None` for anything else.
+pub(super) fn string(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    content(value?).ok().flatten()
 }
 
 /// Whether a text is a trace context.
@@ -241,6 +248,8 @@ pub(super) fn json_error(error: &serde_json::Error) -> String {
     let (message, place) = message.rsplit_once(" at line ").unwrap_or((&message, ""));
     // In the words of JSON.
     let message = message.replace("invalid type: map", "an object").replace("invalid type: sequence", "a list");
+    let message = message.replace("unexpected end of hex escape", HALF_OF_A_PAIR);
+    let message = message.replace("lone leading surrogate in hex escape", HALF_OF_A_PAIR);
     match place.split_once(" column ") {
         Some((_, column)) if column != "0" => format!("{message} (character {column})"),
         _ => message,
@@ -276,7 +285,8 @@ mod tests {
         for (text, reason, said) in [
             (r#"{"subject":5}"#, BadSubject, "subject is 5, it must be a string"),
             (r#"{"subject":null}"#, BadSubject, "subject is null"),
-            (r#"{"subject":"\ud800"}"#, BadSubject, "subject is no text: "),
+            (r#"{"subject":"\ud800"}"#, BadSubject, "subject is no text: half of a surrogate pair"),
+            (r#"{"subject":"\udc00"}"#, BadSubject, "subject is no text: half of a surrogate pair"),
             (r#"{"units":null}"#, BadUnits, "units is null, it must be a number or a string"),
             (r#"{"units":[5]}"#, BadUnits, "units is [5]"),
             (r#"{"credit":true}"#, BadCredit, "credit is true"),

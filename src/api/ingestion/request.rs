@@ -195,11 +195,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 impl Describe for EventsRequest {
     fn describe(operation: &mut OperationDoc<'_>) {
         operation.query::<EventsQuery>();
-        operation.parameters.push(json!({
-            "name": "Idempotency-Key", "in": "header", "required": false,
-            "description": "Gives the id `<key>/<position>` to each event without one.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX},
-        }));
+        let key = json!({"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX});
+        operation.header("Idempotency-Key", "Gives the id `<key>/<position>` to each event without one.", key);
         let events = operation.schemas.accepted.subschema_for::<EventsBody>();
         // Generators take lines for a file.
         let text = json_schema!({"type": "string", "format": "binary"});

@@ -27,7 +27,7 @@ pub async fn refusing_queues(partitions: &Partitions) -> RedisResult<Vec<Refusin
     let client = &partitions.first().client;
     let all: Vec<&Partition> = partitions.iter().collect();
     let names: Vec<Vec<String>> = for_each(client, &all, |pipeline, Partition { keys, .. }| {
-        pipeline.cmd("ZREVRANGE").arg(keys.destinations()).arg(0).arg(QUEUES_MAX - 1);
+        pipeline.cmd("ZRANGE").arg(keys.destinations()).arg(0).arg(QUEUES_MAX - 1).arg("REV");
     })
     .await?;
     let of_partition = |(partition, names): (_, Vec<String>)| {
@@ -37,7 +37,7 @@ pub async fn refusing_queues(partitions: &Partitions) -> RedisResult<Vec<Refusin
     let queues: Vec<(&Partition, Destination)> =
         queues.filter(|(_, destination)| *destination != Destination::none()).take(QUEUES_MAX).collect();
     let ids: Vec<Vec<String>> = for_each(client, &queues, |pipeline, (Partition { keys, .. }, destination)| {
-        pipeline.cmd("ZREVRANGE").arg(keys.due(destination)).arg(0).arg(READ_MAX - 1);
+        pipeline.cmd("ZRANGE").arg(keys.due(destination)).arg(0).arg(READ_MAX - 1).arg("REV");
     })
     .await?;
     let of_queue =
