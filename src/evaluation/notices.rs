@@ -17,7 +17,7 @@ use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    ContactId, Day, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs,
+    AlertId, ContactId, Day, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs,
     UsageNotice, UsageNoticeKind,
 };
 
@@ -228,9 +228,10 @@ impl NoticeJudge for StoredNoticeJudge {
         &'a self,
         notice: &'a ResolvedNotice,
         contact: &'a ContactId,
+        sent_together: &'a [&'a AlertId],
         now: UnixMs,
     ) -> BoxFuture<'a, RedisResult<ResolvedVerdict>> {
-        Box::pin(self.judge_resolved(notice, contact, now))
+        Box::pin(self.judge_resolved(notice, (contact, sent_together), now))
     }
 }
 
