@@ -18,7 +18,12 @@ pub(super) fn notice(set: &MessageSet<'_>, now: UnixMs) -> NoticeText {
     let before = if subject.is_empty() { String::new() } else { format!("{subject}: ") };
     let marks = [(AlertPurpose::Copy, "[copy] "), (AlertPurpose::Test, "[test] ")];
     let mark = marks.into_iter().find(|(purpose, _)| is_for(set, *purpose)).map_or("", |(_, mark)| mark);
-    let heading = format!("{mark}{before}{} quota alerts", set.items.len());
+    let count = set.items.len();
+    let what = match are_ends(set) {
+        true => format!("the alerts of {count} quotas have ended"),
+        false => format!("{count} quota alerts"),
+    };
+    let heading = format!("{mark}{before}{what}");
     let line = |item: &SetItem<'_>| cut(notice_text::line(item.content, &item.labels, now));
     NoticeText { heading, text: set.items.iter().map(line).collect::<Vec<_>>().join("\n") }
 }
@@ -46,6 +51,7 @@ pub(super) fn variables(set: &MessageSet<'_>, emails: &[NoticeText]) -> Value {
         count => set.items.len(),
         items => set.items.iter().zip(emails).map(item).collect::<Vec<_>>(),
         subject_text => common_subject(set),
+        ended => are_ends(set),
         copy => is_for(set, AlertPurpose::Copy),
         test => is_for(set, AlertPurpose::Test),
     }
@@ -80,6 +86,11 @@ fn common_subject(set: &MessageSet<'_>) -> String {
         Some(name) => format!("{} ({subject})", printable(name.as_str())),
         None => subject,
     }
+}
+
+/// Whether it tells only that alerts have ended.
+fn are_ends(set: &MessageSet<'_>) -> bool {
+    set.items.iter().all(|item| matches!(item.content, Content::Resolved(..)))
 }
 
 /// Whether it is sent for this purpose.

@@ -86,6 +86,11 @@ pub async fn run(args: WhatIfArgs, context: &CliContext) -> anyhow::Result<()> {
         let subjects = pluralize(view.unreadable as u64, "subject is", "subjects are");
         say(format_args!("warning: {subjects} left out, because settings can't be read"));
     }
+    for metric in &view.without_usage {
+        let by =
+            if let WhatIfScope::Subject(subject) = &request.scope { format!(" by {subject}") } else { String::new() };
+        say(format_args!("warning: no usage of {metric}{by} is kept"));
+    }
     for limit in &view.not_replayed {
         say(format_args!("warning: {limit} is left out: usage by hour or in total is not kept"));
     }

@@ -137,10 +137,19 @@ impl Contact {
         self.options().is_none_or(|options| options.format.is_for_people())
     }
 
+    /// Whether one message may hold several notifications.
+    pub fn holds_several(&self) -> bool {
+        self.options().is_none_or(|options| options.format.holds_several())
+    }
+
     /// For how long this notification is gathered with others into one message; `None` if it is sent at once.
     pub fn digest_of<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> Option<DigestInterval> {
-        let holds_several = self.options().is_none_or(|options| options.format.holds_several());
-        self.filter.digest_of(notification).filter(|_| holds_several)
+        self.filter.digest_of(notification).filter(|_| self.holds_several())
+    }
+
+    /// Whether its messages open incidents, which only the end of an alert closes.
+    pub fn has_incidents(&self) -> bool {
+        self.options().is_some_and(|options| options.format.has_incidents())
     }
 
     /// Its secret; `None` if the channel has none or the contact needs none.
@@ -158,7 +167,7 @@ impl Contact {
     /// Whether it hears of such an end of alerts: receivers with an incident for each alert unless they refuse, the
     /// others of the end of a quota's alerts, if they ask.
     pub fn hears_end(&self, scope: ResolvedScope) -> bool {
-        let has_incidents = self.options().is_some_and(|options| options.format.has_incidents());
+        let has_incidents = self.has_incidents();
         self.filter.resolved.unwrap_or(has_incidents) && has_incidents == (scope == ResolvedScope::Alert)
     }
 

@@ -17,8 +17,8 @@ use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, ContactId, Day, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject, UnixMs,
-    UsageNotice, UsageNoticeKind,
+    Alert, AlertId, ContactId, Day, DaySpan, DeploymentId, Metric, NoticeTopic, PeriodSpan, ResolvedNotice, Subject,
+    UnixMs, UsageNotice, UsageNoticeKind,
 };
 
 /// Below this number of units a usual day says too little for a notice of a forecast.
@@ -232,9 +232,10 @@ impl NoticeJudge for StoredNoticeJudge {
         &'a self,
         notice: &'a ResolvedNotice,
         contact: &'a ContactId,
+        sent_together: &'a [&'a AlertId],
         now: UnixMs,
     ) -> BoxFuture<'a, RedisResult<ResolvedVerdict>> {
-        Box::pin(self.judge_resolved(notice, contact, now))
+        Box::pin(self.judge_resolved(notice, (contact, sent_together), now))
     }
 }
 

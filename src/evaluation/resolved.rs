@@ -30,9 +30,10 @@ impl StoredNoticeJudge {
     pub(super) async fn judge_resolved(
         &self,
         notice: &ResolvedNotice,
-        contact: &ContactId,
+        (contact, sent_together): (&ContactId, &[&AlertId]),
         now: UnixMs,
     ) -> RedisResult<ResolvedVerdict> {
+        let told_to = (contact, sent_together);
         let ResolvedNotice { scope, subject, metric, period, alerts: covered, .. } = notice;
         let partition = self.partitions.partition_of(subject);
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
@@ -72,11 +73,11 @@ impl StoredNoticeJudge {
         let is_newer = |id: &&AlertId| !covered.contains(id) && told_in(id).is_none_or(|end| Some(end) > this);
         let newer = alerts.keys().copied().filter(is_newer).filter(|_| notice.only_alert().is_none());
         let newer: Vec<&AlertId> = newer.collect();
-        let newer = states(partition, (&newer, &alerts), contact, now).await?;
+        let newer = states(partition, (&newer, &alerts), told_to, now).await?;
         if newer.contains(&Some(DeliveryState::Delivered)) {
             return Ok(ResolvedVerdict::Never);
         }
-        let states = states(partition, (&told, &alerts), contact, now).await?;
+        let states = states(partition, (&told, &alerts), told_to, now).await?;
         let is_on_its_way = states.contains(&Some(DeliveryState::Pending))
             || newer.contains(&Some(DeliveryState::Pending))
             || states.contains(&None) && is_fanning_out(partition, notice, now).await?;
@@ -144,16 +145,19 @@ fn ended(judged: &EndsVerdict<'_>, state: QuotaState, notice: &ResolvedNotice) -
 }
 
 /// The states of the deliveries of these alerts to the contact, by the log of alerts if they have expired; `None` of
-/// one that does not exist.
+/// one that does not exist. Those that leave together with the end are delivered when it is.
 async fn states(
     partition: &Partition,
     (asked, known): (&[&AlertId], &BTreeMap<&AlertId, &Alert>),
-    contact: &ContactId,
+    (contact, sent_together): (&ContactId, &[&AlertId]),
     now: UnixMs,
 ) -> RedisResult<Vec<Option<DeliveryState>>> {
     let ids: Vec<DeliveryId> = asked.iter().map(|alert| DeliveryId::derive(alert, contact)).collect();
     let stored = stored_deliveries(partition, &ids).await?;
     let mut states: Vec<Option<DeliveryState>> = stored.into_iter().map(|of| Some(of?.state)).collect();
+    for (state, _) in states.iter_mut().zip(asked).filter(|(_, alert)| sent_together.contains(alert)) {
+        *state = Some(DeliveryState::Delivered);
+    }
     for ((state, id), alert) in states.iter_mut().zip(&ids).zip(asked).filter(|((state, _), _)| state.is_none()) {
         let raised = known.get(alert).map(|alert| alert.raised_at_ms);
         if let Some(raised) = raised.filter(|raised| now.since(*raised) >= ENDED_DELIVERY_TTL)

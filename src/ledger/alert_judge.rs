@@ -76,10 +76,12 @@ impl QuotaState {
         for record in records {
             let later = record.earlier.iter().skip(1).chain([&record.alert]);
             for (alert, later) in record.earlier.iter().zip(later) {
-                judged.note(alert, Some(later.end_of_earlier()));
+                judged.note(alert, Some(later.end_of_earlier()), self.now);
             }
-            let end = self.end_of(&record.alert, before.end_of(&record.alert.id));
-            judged.note(&record.alert, end);
+            // A clock that was ahead noticed an end that has not come.
+            let before = before.end_of(&record.alert.id).filter(|end| end.at.0 <= self.now);
+            let end = self.end_of(&record.alert, before);
+            judged.note(&record.alert, end, self.now);
             let needed = self.needed(&record.alert).filter(|_| end.is_some());
             judged.open_from = judged.open_from.into_iter().chain(needed).min();
         }
@@ -130,7 +132,7 @@ impl QuotaState {
 }
 
 impl<'a> EndsVerdict<'a> {
-    fn note(&mut self, alert: &'a Alert, end: Option<AlertEnd>) {
+    fn note(&mut self, alert: &'a Alert, end: Option<AlertEnd>, now: UnixMs) {
         self.is_over &= end.is_some();
         let noted = self.ends.ends.get_mut(&alert.id);
         match (noted, end) {
@@ -151,6 +153,10 @@ impl<'a> EndsVerdict<'a> {
                     if std::mem::take(&mut noted.is_incident_open) {
                         self.first_ended.push(alert);
                     }
+                }
+                (Some(before), Some(earlier)) if before.at.0 > now && before.at > earlier.at => {
+                    noted.end = end;
+                    self.ended.push(alert);
                 }
                 (Some(_), Some(_)) | (None, None) => {}
             },
@@ -271,6 +277,23 @@ mod tests {
         let back = quota(80, limit(100), 5).judge(&over.ends, &records);
         assert_eq!((back.reopened.len(), back.is_over), (1, false));
         assert!(quota(80, limit(100), END.0).judge(&back.ends, &records).resolved.is_empty());
+    }
+
+    /// People would read that an alert ended tomorrow, for as long as the daemon has not looked again.
+    #[test]
+    fn an_end_that_a_clock_ahead_has_noticed_reads_as_open_and_gets_its_time() {
+        let records = [record("80", 100)];
+        let ahead = quota(79, limit(100), 900).judge(&none(), &records).ends;
+        let state = |ends: &AlertEnds, now| {
+            let shown = crate::types::alert_ends::stated(records[0].clone(), &ends.ends, UnixMs(now)).remove(0);
+            shown.status.expect("it is judged").end.map(|end| end.at.0.0)
+        };
+        assert_eq!((state(&ahead, 899), state(&ahead, 900)), (None, Some(900)));
+        let unknown = quota(79, KnownLimit::Unknown, 10).judge(&ahead, &records);
+        assert_eq!((unknown.reopened.len(), unknown.is_over), (1, false));
+        let back = quota(79, limit(100), 10).judge(&ahead, &records);
+        assert_eq!((state(&back.ends, 10), back.resolved.len(), back.first_ended.len()), (Some(10), 0, 0));
+        assert!(back.has_changes() && !quota(79, limit(100), 20).judge(&back.ends, &records).has_changes());
     }
 
     proptest! {

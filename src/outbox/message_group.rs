@@ -1,8 +1,8 @@
 //! Which deliveries leave together in one message. Pure.
 //!
 //! A contact with a digest has one group, whose first delivery waits. If people read a contact's messages, the alerts
-//! that one commit raises for it are a group that does not wait. A group is a name that deliveries share: `fan_out.lua`
-//! stores it, and `lease.lua` leases the pending deliveries of a group together.
+//! that one commit raises for it are a group that does not wait, and so are the ends that are noticed together. A group
+//! is a name that deliveries share: `fan_out.lua` stores it, and `lease.lua` leases its pending deliveries together.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -46,18 +46,18 @@ pub(super) fn groups_of_each<'a>(
 }
 
 fn group_of(notification: QuotaNotification<'_>, contact: &Contact, source: ContactsSource) -> Option<MessageGroup> {
-    match notification {
-        QuotaNotification::Alert(_) | QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => {}
-        // It waits until its alert is delivered: in one message both would wait for ever.
-        QuotaNotification::Resolved(_) => return None,
-    }
     if let Some(digest) = digest_group(notification, contact, source) {
         return Some(digest);
     }
+    let (kind, raised_in) = match notification {
+        QuotaNotification::Alert(alert) => ("commit", alert.last_entry.to_string()),
+        // Looked at together, they have one time.
+        QuotaNotification::Resolved(notice) => ("ends", notice.raised_at.0.to_string()),
+        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => return None,
+    };
     let (owner, id) = owner(notification, contact, source);
-    let QuotaNotification::Alert(alert) = notification else { return None };
-    let of_commit = || digest_of(&["commit", owner, id.as_str(), &alert.last_entry.to_string()]);
-    let name = contact.is_for_people().then(|| format!("group_{}", of_commit()))?;
+    let of_all = || digest_of(&[kind, owner, id.as_str(), &raised_in]);
+    let name = contact.is_for_people().then(|| format!("group_{}", of_all()))?;
     Some(MessageGroup { name, wait: Duration::ZERO })
 }
 
@@ -151,17 +151,25 @@ mod tests {
         assert_eq!(waits(&pager), [false, false, false], "an incident is one alert");
     }
 
-    /// An end that left with the alert for whose delivery it waits would never be sent, and neither would the alert.
+    fn end(alert: &Alert, at: UnixMs) -> ResolvedNotice {
+        let now = Rfc3339(at);
+        let quota = QuotaNow { used: 0, limit: None, plan: "free", timezone: "UTC", resets_at: None, now };
+        let end = AlertEnd { reason: EndReason::Credited, at: now };
+        ResolvedNotice::new(ResolvedScope::Quota, &[alert], end, quota).expect("it has an alert")
+    }
+
+    /// A customer who paid for more would get an email for each window, or two digests within one interval.
     #[test]
-    fn the_end_of_alerts_leaves_alone() {
-        let at = Rfc3339(UnixMs(1));
-        let quota = QuotaNow { used: 0, limit: None, plan: "free", timezone: "UTC", resets_at: None, now: at };
-        let end = AlertEnd { reason: EndReason::Credited, at };
-        let alert = alert("alice", 80, 7);
-        let notice = ResolvedNotice::new(ResolvedScope::Quota, &[&alert], end, quota).expect("it has an alert");
-        let mut contact = digest_contact();
-        contact.filter.digest_all = true;
-        assert_eq!((contact.digest_of(&notice), contact.digest_of(&alert).is_some()), (None, true));
-        assert_eq!(group_of((&notice).into(), &contact, ContactsSource::Own), None);
+    fn the_ends_of_one_look_are_a_group_and_join_the_digest() {
+        let (day, month) = (alert("alice", 80, 7), alert("alice", 100, 7));
+        let ends = [end(&day, UnixMs(5)), end(&month, UnixMs(5)), end(&day, UnixMs(6))];
+        let group = |end: &ResolvedNotice, contact: &Contact| group_of(end.into(), contact, ContactsSource::Own);
+        let of_each = |contact: &Contact| ends.each_ref().map(|end| group(end, contact));
+        let people = of_each(&Contact::email("a@b.test"));
+        assert!(people[0].is_some() && people[0] == people[1] && people[0] != people[2], "{people:?}");
+        assert_eq!(of_each(&Contact::webhook("https://x.test/", Default::default())), [None, None, None]);
+        let contact = digest_contact();
+        let of_alert = group_of((&day).into(), &contact, ContactsSource::Own);
+        assert!(of_alert.is_some() && of_each(&contact).iter().all(|of_end| *of_end == of_alert));
     }
 }

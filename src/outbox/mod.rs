@@ -67,7 +67,7 @@ pub mod wake;
 
 use std::time::Duration;
 
-use crate::types::{QuotaNotification, UnixMs, Window};
+use crate::types::{QuotaNotification, ResolvedScope, UnixMs, Window};
 
 pub use action::{ActionReply, DeliveryAction, act};
 pub use attempt_request::AttemptRequest;
@@ -123,8 +123,14 @@ pub fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
         }
         QuotaNotification::GrantExpires(notice) => notice.expires_at.0,
         QuotaNotification::Usage(notice) => notice.resets_at.0,
-        // Only for what waits until a contact can be read again.
-        QuotaNotification::Resolved(notice) => notice.raised_at.0.plus(48 * 3_600_000),
+        // For what waits until a contact can be read again, or for a digest. After its period the records of its alerts
+        // are kept as long, and without them nobody knows whether it is true.
+        QuotaNotification::Resolved(notice) => {
+            let is_judged = notice.scope == ResolvedScope::Quota;
+            let known_from =
+                notice.resets_at.filter(|_| is_judged).map_or(notice.raised_at, |end| end.min(notice.raised_at));
+            known_from.0.plus(48 * 3_600_000)
+        }
     }
 }
 

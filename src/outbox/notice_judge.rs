@@ -7,7 +7,7 @@ use std::fmt;
 use redis::RedisResult;
 
 use crate::channels::BoxFuture;
-use crate::types::{Alert, ContactId, ResolvedNotice, UnixMs, UsageNotice};
+use crate::types::{Alert, AlertId, ContactId, ResolvedNotice, UnixMs, UsageNotice};
 
 /// Judges notices immediately before they are sent.
 pub trait NoticeJudge: fmt::Debug + Send + Sync {
@@ -18,12 +18,14 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
     /// delivery again.
     fn is_alert_true<'a>(&'a self, alert: &'a Alert, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
 
-    /// Whether alerts that were delivered to this contact have ended. If one is open again, the end is withdrawn, and
-    /// the next one is raised as a new notice. After an error the outbox attempts the delivery again.
+    /// Whether alerts that were delivered to this contact have ended. Those that leave in the same message count as
+    /// delivered. If one is open again, the end is withdrawn, and the next one is raised as a new notice. After an
+    /// error the outbox attempts the delivery again.
     fn resolved<'a>(
         &'a self,
         notice: &'a ResolvedNotice,
         contact: &'a ContactId,
+        sent_together: &'a [&'a AlertId],
         now: UnixMs,
     ) -> BoxFuture<'a, RedisResult<ResolvedVerdict>>;
 }

@@ -27,8 +27,8 @@ use crate::redis_client::backoff::BackoffPolicy;
 use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::types::{
-    Channel, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject, VerificationRequest,
-    Window, nonce,
+    AlertId, Channel, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
+    VerificationRequest, Window, nonce,
 };
 
 /// How long after the end of a quiet time, or of the interval of a digest, an alert that would have expired in it is
@@ -47,12 +47,13 @@ pub trait Notifier: Send + Sync + 'static {
     /// Makes one attempt and returns what to record. Records nothing.
     fn attempt(&self, request: AttemptRequest<'_>) -> impl Future<Output = Settlement> + Send;
 
-    /// What to record for those of a set that may not be sent now; `None` for the others. Records nothing.
+    /// What to record for those of a set that may not be sent now. For the others the notification as it is true now,
+    /// if that has changed. Records nothing.
     fn hold_back(
         &self,
         set: &DeliverySet,
         requests: &[AttemptRequest<'_>],
-    ) -> impl Future<Output = Vec<Option<Settlement>>> + Send;
+    ) -> impl Future<Output = Vec<Result<Option<Notification>, Settlement>>> + Send;
 
     /// Makes one attempt at one contact for those of a set that may be sent. Returns what to record for each request.
     /// Records nothing.
@@ -120,12 +121,17 @@ impl ChannelNotifier {
         }
     }
 
-    /// The end of alerts as it is true now, or what to record instead of an attempt. `None` for other notifications.
-    async fn resolved(&self, request: &AttemptRequest<'_>) -> Result<Option<Notification>, Settlement> {
+    /// The end of alerts as it is true now, if it leaves together with these alerts; or what to record instead of an
+    /// attempt. `None` for other notifications.
+    async fn resolved(
+        &self,
+        request: &AttemptRequest<'_>,
+        sent_together: &[&AlertId],
+    ) -> Result<Option<Notification>, Settlement> {
         let (Notification::Resolved(notice), Some(judge)) = (request.notification, &self.judge) else {
             return Ok(None);
         };
-        match judge.resolved(notice, &request.contact.id, request.now).await {
+        match judge.resolved(notice, &request.contact.id, sent_together, request.now).await {
             Ok(ResolvedVerdict::True(notice)) => Ok(Some(Notification::Resolved(*notice))),
             Ok(ResolvedVerdict::Later) => {
                 let age = request.now.since(notice.raised_at.0);
@@ -238,7 +244,7 @@ impl Notifier for ChannelNotifier {
         if let Some(untrue) = self.untrue(&request).await {
             return untrue;
         }
-        let present = match self.resolved(&request).await {
+        let present = match self.resolved(&request, &[]).await {
             Ok(present) => present,
             Err(untold) => return untold,
         };
@@ -262,19 +268,30 @@ impl Notifier for ChannelNotifier {
         not_after_expiry(self.settlement(&request, outcome), &request)
     }
 
-    async fn hold_back(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Option<Settlement>> {
+    async fn hold_back(
+        &self,
+        set: &DeliverySet,
+        requests: &[AttemptRequest<'_>],
+    ) -> Vec<Result<Option<Notification>, Settlement>> {
         let is_repeated = set.attempt > 1;
         let are_all_quiet = requests.iter().all(|request| ended(request).is_some() || quiet(request).is_some());
-        let mut held_back = Vec::with_capacity(requests.len());
+        let mut verdicts = Vec::with_capacity(requests.len());
         for request in requests {
             // A repeated message is sent again whole: what need not wait takes the others along.
             let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
-            held_back.push(match unsent {
+            let unsent = match unsent {
                 Some(unsent) => Some(unsent),
                 None => self.untrue(request).await,
-            });
+            };
+            verdicts.push(unsent.map_or(Ok(None), Err));
         }
-        held_back
+        // An end may follow the alerts that are sent with it, so those are judged first.
+        let sent = requests.iter().zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
+        let alerts: Vec<&AlertId> = sent.filter_map(|(request, _)| request.notification.alert_id()).collect();
+        for (request, verdict) in requests.iter().zip(&mut verdicts).filter(|(_, verdict)| verdict.is_ok()) {
+            *verdict = self.resolved(request, &alerts).await;
+        }
+        verdicts
     }
 
     async fn attempt_set(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {
@@ -311,10 +328,11 @@ fn content_of<'a>(notification: impl Into<QuotaNotification<'a>>, contact: &Cont
     }
 }
 
-/// The order of notifications that happened at one time: by metric, window and threshold.
+/// The order of notifications that happened at one time: by metric, window and threshold, and ends after alerts.
 fn severity<'a>(request: &AttemptRequest<'a>) -> (Option<(&'a Metric, Window)>, u64) {
     let threshold = match request.notification {
         Notification::Alert(alert) => alert.threshold_units,
+        Notification::Resolved(_) => u64::MAX,
         _ => 0,
     };
     (request.notification.quota().map(|quota| (quota.metric(), quota.window())), threshold)

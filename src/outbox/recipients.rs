@@ -3,7 +3,7 @@
 use super::config::MultiplePolicy;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::contacts::{Contact, OperatorContact, distinct};
-use crate::types::{ContactFilter, ContactId, QuotaNotification, ResolvedNotice};
+use crate::types::{ContactId, QuotaNotification, ResolvedNotice};
 
 /// The recipients of a notification about a quota.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Recipients {
         on_multiple: MultiplePolicy,
     ) -> Self {
         let notification = notification.into();
-        let hears = |contact: &Contact| hears(&contact.filter, notification, on_multiple);
+        let hears = |contact: &Contact| hears(contact, notification, on_multiple);
         if let QuotaNotification::Resolved(notice) = notification {
             return Self::of_end(notice, contacts, |_| true);
         }
@@ -67,8 +67,12 @@ impl Recipients {
     }
 }
 
-/// Whether a contact with this filter gets this notification.
-fn hears(filter: &ContactFilter, notification: QuotaNotification<'_>, on_multiple: MultiplePolicy) -> bool {
+/// Whether a contact gets this notification: not what would open an incident that nothing closes.
+fn hears(contact: &Contact, notification: QuotaNotification<'_>, on_multiple: MultiplePolicy) -> bool {
+    let filter = &contact.filter;
+    if contact.has_incidents() && matches!(notification, QuotaNotification::Usage(_)) {
+        return false;
+    }
     let hears_higher = || match notification {
         QuotaNotification::Alert(alert) => alert.higher_thresholds.iter().any(|higher| filter.takes_threshold(*higher)),
         QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) | QuotaNotification::Resolved(_) => false,
@@ -83,8 +87,8 @@ mod tests {
     use crate::types::resolved_notice::QuotaNow;
     use crate::types::timestamp::Rfc3339;
     use crate::types::{
-        Alert, AlertEnd, DisableReason, DisabledState, EndReason, GrantNotice, Percent, ResolvedScope, Threshold,
-        Units, UnixMs,
+        Alert, AlertEnd, ContactFilter, DisableReason, DisabledState, EndReason, GrantNotice, NoticeTopic, Percent,
+        PeriodSpan, ResolvedScope, Threshold, Units, UnixMs, UsageNotice, UsageNoticeKind,
     };
 
     fn percents(percents: &[u16]) -> Vec<Threshold> {
@@ -222,6 +226,29 @@ mod tests {
             assert_eq!(told(&notice, &contacts, on_multiple), names(&["late", "ops"], false));
         }
         assert_eq!(told(&notice, &ResolvedContacts::default(), MultiplePolicy::Each), names(&[], true));
+    }
+
+    /// An incident would stay open that nothing closes.
+    #[test]
+    fn a_notice_of_usage_opens_no_incident() {
+        let options =
+            crate::contacts::ContactOptions { format: "pagerduty".parse().expect("legal"), ..Default::default() };
+        let pager = Contact::webhook_with("https://x.test/", options);
+        let operator_pager = OperatorContact { contact: pager.clone(), plans: Vec::new(), notices: true };
+        let contacts = ResolvedContacts {
+            readable: vec![contact("late", &[100]), pager],
+            operator: vec![operator_pager].into(),
+            ..ResolvedContacts::default()
+        };
+        let each = MultiplePolicy::Each;
+        let Alert { subject, metric, period, plan, timezone, .. } = alert(80, &[]);
+        let span = PeriodSpan { period, start: UnixMs(0), end: UnixMs(2) };
+        let topic = NoticeTopic { subject: &subject, metric: &metric, span, plan: &plan, timezone: &timezone };
+        for kind in UsageNoticeKind::ALL {
+            let notice = UsageNotice::new("notice".to_owned(), kind, topic, UnixMs(1));
+            assert_eq!(told(&notice, &contacts, each), names(&["late"], false));
+        }
+        assert_eq!(told(&alert(80, &[]), &contacts, each), names(&["https://x.test/"; 2], false));
     }
 
     /// Those who had an alert would miss its end, the others would cause a delivery for each end of every subject.

@@ -62,12 +62,18 @@ impl<N: Notifier> DeliveryWorker<N> {
             let request = request_of(leased, contact, contacts.as_ref(), start_by);
             requests.push(request.expect("only readable notifications are attempted"));
         }
-        let held_back = self.shared.notifier.hold_back(set, &requests).await;
+        let verdicts = self.shared.notifier.hold_back(set, &requests).await;
         let mut sent = Vec::with_capacity(sendable.len());
-        for ((one, request), held) in sendable.iter().zip(requests).zip(held_back) {
-            match held {
-                Some(settlement) => ends.push(EndedLease { leased: one.0, settlement, contact: Some(&one.1) }),
-                None => sent.push((one, request)),
+        for ((one, request), verdict) in sendable.iter().zip(requests).zip(&verdicts) {
+            match verdict {
+                Ok(present) => {
+                    let notification = present.as_ref().unwrap_or(request.notification);
+                    sent.push((one, AttemptRequest { notification, ..request }));
+                }
+                Err(settlement) => {
+                    let settlement = settlement.clone();
+                    ends.push(EndedLease { leased: one.0, settlement, contact: Some(&one.1) });
+                }
             }
         }
         if set.attempt > 1 && !sent.is_empty() {

@@ -105,13 +105,13 @@ impl AlertEnds {
 }
 
 /// All alerts of a record, oldest first, each with its state at `now`. An end that nobody has noticed yet is known if
-/// the period is over.
+/// the period is over. An end after `now` was noticed by a clock that was ahead, and has not come.
 pub fn stated(record: RaisedRecord, noted: &NotedEnds, now: UnixMs) -> Vec<Alert> {
     let mut alerts = record.into_alerts();
     let superseded: Vec<AlertEnd> = alerts.windows(2).map(|pair| pair[1].end_of_earlier()).collect();
     let superseded = superseded.into_iter().map(Some).chain([None]);
     for (alert, superseded) in alerts.iter_mut().zip(superseded) {
-        let noted = noted.get(&alert.id).and_then(|noted| noted.end);
+        let noted = noted.get(&alert.id).and_then(|noted| noted.end).filter(|end| end.at.0 <= now);
         alert.status = Some(noted.or(superseded).or_else(|| alert.end_by_reset(now)).into());
     }
     alerts

@@ -88,12 +88,9 @@ impl ContactFilter {
         self.quiet.filter(|_| !is_urgent(notification) || self.quiet_all)
     }
 
-    /// For how long this notification is gathered with others; `None` if it is sent at once, as the end of alerts is.
+    /// For how long this notification is gathered with others; `None` if it is sent at once.
     pub fn digest_of<'a>(&self, notification: impl Into<QuotaNotification<'a>>) -> Option<DigestInterval> {
         let notification = notification.into();
-        if matches!(notification, QuotaNotification::Resolved(_)) {
-            return None;
-        }
         // The next hour begins anew before a digest would be read.
         let is_sent_at_once = is_urgent(notification) && notification.window() != Window::Hour;
         self.digest.filter(|_| !is_sent_at_once || self.digest_all)

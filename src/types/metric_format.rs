@@ -1,7 +1,7 @@
 //! How people read the counts of a metric: its name, its unit and its scale. Pure.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::text::{grouped, pluralize};
 use super::{DisplayName, Metric};
@@ -9,7 +9,7 @@ use super::{DisplayName, Metric};
 /// Maximum scale: 2^53 - 1, the largest count, has 16 digits.
 pub const SCALE_MAX: u8 = 15;
 /// Maximum length of a unit, characters.
-pub const UNIT_CHARS_MAX: usize = 16;
+const UNIT_CHARS_MAX: usize = 16;
 /// Minimum number of decimals of a scaled amount, as prices have them; fewer if the scale is smaller.
 const DECIMALS_MIN: usize = 2;
 
@@ -21,7 +21,7 @@ pub struct MetricFormat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<DisplayName>,
     /// The unit of its amounts, such as `USD`; absent if none is configured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "unit", skip_serializing_if = "Option::is_none")]
     pub unit: Option<DisplayName>,
     /// Number of decimals of an amount: with 6, a count of 12,500,000 is 12.50. Absent if it is 0.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -39,6 +39,13 @@ pub struct MetricUnit {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(max = SCALE_MAX))]
     pub scale: u8,
+}
+
+fn unit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DisplayName>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let unit = DisplayName::parse(&text).ok().filter(|unit| unit.as_str().chars().count() <= UNIT_CHARS_MAX);
+    let allowed = format_args!("1 to {UNIT_CHARS_MAX} visible characters without spaces at the ends");
+    unit.map(Some).ok_or_else(|| serde::de::Error::custom(format_args!("{text:?} is not a unit: {allowed}")))
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

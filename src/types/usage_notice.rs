@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::alert::digest_of;
+use super::alert::{digest_of, period_id_of};
 use super::text_form::text_enum;
 use super::timestamp::Rfc3339;
 use super::{DeploymentId, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
@@ -138,6 +138,11 @@ impl UsageNotice {
         let period = period.to_string();
         let digest = digest_of(&[instance.as_str(), subject.as_str(), metric.as_str(), &period, &limit]);
         format!("{kind}_{digest}")
+    }
+
+    /// [`Alert::period_id`](super::Alert::period_id) of alerts about its period.
+    pub fn period_id(&self) -> String {
+        period_id_of(&self.subject, &self.metric, self.period)
     }
 
     /// Usage so far as a multiple of the usual.

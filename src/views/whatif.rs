@@ -74,6 +74,9 @@ pub struct WhatIfView {
     pub messages_without_digests: usize,
     /// Limits that can't be replayed, because no usage by hour or in total is kept.
     pub not_replayed: Vec<String>,
+    /// Metrics of which no usage is kept in this scope.
+    #[serde(skip)]
+    pub without_usage: Vec<Metric>,
     /// Number of subjects that are left out, because their settings can't be read.
     pub unreadable: usize,
     /// Number of alerts that are counted and not listed.
@@ -145,6 +148,7 @@ pub async fn read(
         messages: 0,
         messages_without_digests: 0,
         not_replayed: not_replayed(tried),
+        without_usage: tried.limits.keys().cloned().collect(),
         unreadable: 0,
         left_out: 0,
         alerts: Vec::new(),
@@ -190,6 +194,9 @@ async fn replay_bucket(
     let mut usage = daily_usage::read_bucket(client, keys, metric, *number, counted).await?;
     if let WhatIfScope::Subject(only) = scope {
         usage.retain(|subject, _| subject == only);
+    }
+    if !usage.is_empty() {
+        view.without_usage.retain(|of| of != *metric);
     }
     let usage: Vec<(Subject, BTreeMap<Day, u64>)> = usage.into_iter().collect();
     for part in usage.chunks(SETTINGS_AT_ONCE) {

@@ -297,6 +297,29 @@ fn a_threshold_that_no_plan_has_is_warned_of() {
     );
 }
 
+/// An operator would wait for forecasts and for a digest that never come.
+#[test]
+fn forecasts_and_digests_without_effect_are_warned_of() {
+    let pager = |more: &str| format!(r#"{{"channel":"webhook","url":"https://x.test/","id":"pager"{more}}}"#);
+    let slack = pager(r#","format":"slack","digest":"1h""#).replace("pager", "slack");
+    let secret = "0123456789abcdef0123456789abcdef";
+    let pagerduty = pager(&format!(r#","format":"pagerduty","secret":"{secret}","digest":"1h""#));
+    let checked = |windows: &str| {
+        let command = quotabell(["check-config", "--offline"]);
+        let command = command.env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["10/hour","50/day"]}"#);
+        let command = command.env("QUOTABELL__PLANS__FREE__FORECAST", format!(r#"{{"windows":{windows}}}"#));
+        let checked = command.env("QUOTABELL__OPERATOR__CONTACTS", format!("[{slack},{pagerduty}]")).run();
+        assert_eq!(checked.code, 0, "{}", checked.stderr);
+        checked.stderr
+    };
+    let warned = checked(r#"["day","month"]"#);
+    let said = "warning: operator.contacts: pager has a digest, which has no effect with pagerduty\n";
+    assert!(warned.contains(said) && !warned.contains("slack has"), "{warned}");
+    assert!(warned.contains("plans.free.forecast.windows: the plan has no limit of a month"), "{warned}");
+    assert!(!warned.contains("limit of a day") && !warned.contains("is empty"), "{warned}");
+    assert!(checked("[]").contains("plans.free.forecast.windows is empty: no forecast is told"));
+}
+
 /// An operator who lowers a limit must learn that customers are no longer warned before its end.
 #[test]
 fn a_threshold_that_no_limit_of_its_plan_lets_come_due_is_warned_of() {

@@ -54,6 +54,11 @@ async fn a_lower_limit_shows_who_would_have_been_told_and_when() {
         shown.contains("1 alert and 2 messages for 1 subject; under the present limits of these metrics 0 alerts"),
         "{shown}"
     );
+    let nosuch = whatif(&usage, &["--limit", "nosuch=5/day", "--limit", "requests=100/day"]).told();
+    assert!(
+        nosuch.contains("warning: no usage of nosuch is kept\n") && !nosuch.contains("no usage of requests"),
+        "{nosuch}"
+    );
 }
 
 /// Without digests a plan would look as if it sent more messages than it does.

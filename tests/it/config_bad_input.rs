@@ -197,6 +197,8 @@ wrong_files! {
     a_name_of_two_lines_is_an_error: "[metrics.cost]\nname = \"API\\nspend\"\n";
     /// An amount with a sentence behind it is no amount.
     a_long_unit_is_an_error: "[metrics.cost]\nunit = \"United States dollars\"\n";
+    /// The reason and the hint would name two lengths.
+    an_empty_unit_is_an_error: "[metrics.cost]\nunit = \"\"\n";
     /// No event may have it.
     a_format_of_an_illegal_metric_is_an_error: "[metrics.Cost]\nunit = \"USD\"\n";
     /// A misspelt key would leave amounts without their unit.

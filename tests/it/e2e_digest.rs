@@ -4,6 +4,7 @@ use crate::support::binary::quotabell;
 use crate::support::contacts_api::ContactsApi;
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
+use crate::support::outbox::subject;
 use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::webhook_receiver::{Verified, secret, verify};
 use serde_json::{Value, json};
@@ -128,6 +129,50 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
     assert_eq!((named(&message, "p***@b.test"), named(&digest.id, &receiver.url("/hook"))), (2, 2), "{logged:?}");
     assert_eq!(ends().filter(|end| end.get("sent_in").is_none()).count(), 2, "what left alone: {logged:?}");
     assert_eq!(api.outbox.run::<u64>("ZCARD", api.outbox.keys.grouped()).await, 0);
+}
+
+/// Who paid for more would get a message for each window beside the digest, or the end of an alert before the alert.
+#[tokio::test]
+async fn an_end_is_in_the_digest_of_its_alert_and_not_before_it() {
+    let api = ContactsApi::start_with(|setup| {
+        let setup = setup.env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["100/day","100/month"]}"#);
+        setup.env("QUOTABELL__RETRY__FIRST", "100ms")
+    })
+    .await;
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    let url = api.outbox.server.url();
+    let run = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&url).run();
+    let mut hook = json!({"id": "hook", "channel": "webhook", "url": receiver.url("/"), "secret": secret(7)});
+    (hook["digest"], hook["resolved"]) = (json!("1h"), json!(true));
+    api.outbox.set_contacts(&subject("alice"), &json!([hook]).to_string()).await;
+    let waiting = async |count: usize| {
+        eventually("they wait for the digest", || async {
+            let pending = deliveries(&api, "state=pending").await;
+            let wait = |of: &Value| of["next_due"].as_str() > of["created_at"].as_str() && of["attempts"] == 0;
+            (pending.len() == count && pending.iter().all(wait)).then_some(pending)
+        })
+        .await
+    };
+    api.use_units("alice", 80).await;
+    waiting(2).await;
+    run(&["subject", "set", "alice", "--limit", "requests=200/day", "--limit", "requests=200/month"]).expect_done();
+    let all = waiting(4).await;
+    run(&["deliveries", "retry", all[0]["id"].as_str().expect("an id")]).expect_done();
+    let (refused, digest) = (next_request(&mut receiver).await, next_request(&mut receiver).await);
+    assert_eq!((&refused.id, &refused.body), (&digest.id, &digest.body), "a repetition tells the same");
+    let items = digest.body["data"]["items"].as_array().expect("a list").clone();
+    let told: Vec<[&Value; 2]> = items.iter().map(|item| [&item["type"], &item["data"]["window"]]).collect();
+    let expected = json!([
+        ["quota.threshold_reached", "day"],
+        ["quota.threshold_reached", "month"],
+        ["quota.resolved", "day"],
+        ["quota.resolved", "month"],
+    ]);
+    assert_eq!(json!(told), expected);
+    eventually("everything is told", || async { deliveries(&api, "state=pending").await.is_empty().then_some(()) })
+        .await;
+    assert_eq!(deliveries(&api, "state=delivered").await.len(), 4);
+    assert!(receiver.try_next().is_none(), "each was told once");
 }
 
 /// A mute or a wrong setting of one contact must not silence others, and the API says what is wrong.

@@ -99,7 +99,7 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     set_contacts(&api, "alice", &contacts).await;
     run("subject set alice --limit requests=200").expect_done();
     let (to, heading, text) = next(&mut api).await;
-    assert_eq!((to.as_str(), heading.as_str()), ("asks@b.test", "alice: the limit of requests was raised"));
+    assert_eq!((to.as_str(), heading.as_str()), ("asks@b.test", "alice: the limit of requests a day was raised"));
     assert!(text.contains("Your limit was raised to 200 requests a day") && text.contains("Reached   80%"), "{text}");
     let request = tokio::time::timeout(WAIT_MAX, hook.next()).await.expect("a request in time");
     let body = verify(&request, &secret(1)).body;
@@ -304,7 +304,7 @@ async fn an_alert_at_a_threshold_that_was_taken_out_is_open_until_it_ends() {
     .await;
     set("--limit requests=200");
     let (_, heading, text) = next(&mut api).await;
-    assert_eq!(heading, "hugo: the limit of requests was raised");
+    assert_eq!(heading, "hugo: the limit of requests a day was raised");
     assert!(text.contains("Reached   50%, 80%"), "{text}");
     let listed = all_are(&api, "hugo", "ended").await;
     assert!(listed.iter().all(|alert| alert["end_reason"] == "limit_raised"), "{listed:?}");
@@ -324,7 +324,7 @@ async fn a_credit_ends_an_alert_once_and_a_new_crossing_opens_it_again() {
     let ended = all_are(&api, "bob", "ended").await.remove(0);
     assert_eq!(ended["end_reason"], "credited");
     let (_, heading, text) = next(&mut api).await;
-    assert_eq!(heading, "bob: usage of requests is below every threshold again");
+    assert_eq!(heading, "bob: usage of requests in the day is below every threshold again");
     assert!(text.contains("Used      79 of 100 requests"), "{text}");
     api.use_units("bob", 1).await;
     all_are(&api, "bob", "open").await;
@@ -366,7 +366,7 @@ async fn an_end_is_judged_again_when_it_is_sent() {
     all_are(&api, "carol", "ended").await;
     let ended = alerts(&api, "carol").await.remove(0);
     let (_, heading, text) = next(&mut api).await;
-    assert_eq!(heading, "carol: the limit of requests was raised");
+    assert_eq!(heading, "carol: the limit of requests a day was raised");
     let at = ended["ended_at"].as_str().expect("a time").get(11..16).expect("a clock").to_owned();
     assert!(text.contains(&at), "it has the last end: {text}");
     assert_eq!(ends(&api, "carol").await.len(), 2, "the next end is another notice");

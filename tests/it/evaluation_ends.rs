@@ -15,8 +15,8 @@ use quotabell::subjects::config::PlanConfig;
 use quotabell::types::resolved_notice::QuotaNow;
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
-    Alert, AlertEnd, ContactId, Day, DeliveryId, EndReason, Metric, Month, ResolvedNotice, ResolvedScope, Threshold,
-    UnixMs,
+    Alert, AlertEnd, AlertId, ContactId, Day, DeliveryId, EndReason, Metric, Month, ResolvedNotice, ResolvedScope,
+    Threshold, UnixMs,
 };
 
 fn thresholds() -> BTreeSet<Threshold> {
@@ -94,9 +94,19 @@ impl Ends {
     }
 
     async fn verdict(&self, notice: &ResolvedNotice, contact: &str) -> ResolvedVerdict {
+        self.verdict_with(notice, contact, &[]).await
+    }
+
+    /// The verdict of an end that leaves together with these alerts.
+    async fn verdict_with(
+        &self,
+        notice: &ResolvedNotice,
+        contact: &str,
+        sent_together: &[&AlertId],
+    ) -> ResolvedVerdict {
         let partitions = Partitions::new(&self.partition.client, &self.partition.keys);
         let judge = StoredNoticeJudge { partitions, plans: self.plans.clone() };
-        judge.resolved(notice, &ContactId::from_stored(contact), self.now).await.expect("judged")
+        judge.resolved(notice, &ContactId::from_stored(contact), sent_together, self.now).await.expect("judged")
     }
 
     /// The end in the outbox that was raised last.
@@ -162,6 +172,8 @@ async fn an_end_is_true_for_contacts_that_got_the_alert_once_nothing_is_open() {
     let ResolvedVerdict::True(told) = ends.verdict(&notice, "got").await else { panic!("it is true") };
     assert_eq!((told.id.as_str(), told.reason, told.used), (notice.id.as_str(), EndReason::LimitRaised, 4_000));
     assert_eq!(ends.verdict(&notice, "waits").await, ResolvedVerdict::Later, "its alert comes first");
+    let together = ends.verdict_with(&notice, "waits", &[&first.id]).await;
+    assert_eq!(together, ResolvedVerdict::True(told.clone()), "or with it");
     assert_eq!(ends.verdict(&notice, "lost").await, ResolvedVerdict::Never);
     assert_eq!(ends.verdict(&notice, "new").await, ResolvedVerdict::Never);
     // An older entry of the outbox may be the alert.
@@ -182,6 +194,7 @@ async fn an_end_is_true_for_contacts_that_got_the_alert_once_nothing_is_open() {
     assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Later, "if it arrives, its end tells of both");
     let of_both = ends.notice(ResolvedScope::Quota, &[&first, &second]);
     assert_eq!(ends.verdict(&of_both, "got").await, ResolvedVerdict::Later, "the alert at 100 % comes first");
+    assert_eq!(ends.verdict_with(&notice, "got", &[&second.id]).await, ResolvedVerdict::Never);
     ends.deliver(&second, "got", "dead").await;
     assert!(matches!(ends.verdict(&notice, "got").await, ResolvedVerdict::True(_)), "it never arrived");
     let ResolvedVerdict::True(told) = ends.verdict(&of_both, "got").await else { panic!("it is true") };

@@ -17,10 +17,11 @@ use quotabell::outbox::{AttemptRequest, DeliverySet, NoticeJudge, Notifier, Reso
 use quotabell::redis_client::Partitions;
 use quotabell::signing::PortalUrls;
 use quotabell::signing::portal_gate::open;
+use quotabell::types::resolved_notice::QuotaNow;
 use quotabell::types::timestamp::Rfc3339;
 use quotabell::types::{
-    Alert, Channel, ContactId, DeliveryId, Keys, Locale, Mute, Notification, OutcomeClass, Percent, ResolvedNotice,
-    Secret, UnixMs, UsageNotice, UsageNoticeKind,
+    Alert, AlertEnd, AlertId, Channel, ContactId, DeliveryId, EndReason, Keys, Locale, Mute, Notification,
+    OutcomeClass, Percent, ResolvedNotice, ResolvedScope, Secret, UnixMs, UsageNotice, UsageNoticeKind,
 };
 use tempfile::TempDir;
 
@@ -458,10 +459,17 @@ async fn attempt_set(
     let request = |(notification, delivery)| request_at(notification, delivery, contact, attempt);
     let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
     let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
-    let held_back = sender.notifier.hold_back(&set, &requests).await;
-    let sent = requests.iter().zip(&held_back).filter(|(_, held)| held.is_none()).map(|(request, _)| *request);
+    let verdicts = sender.notifier.hold_back(&set, &requests).await;
+    let sent = requests.iter().zip(&verdicts).filter_map(|(request, verdict)| {
+        let notification = verdict.as_ref().ok()?.as_ref().unwrap_or(request.notification);
+        Some(AttemptRequest { notification, ..*request })
+    });
     let mut sent = sender.notifier.attempt_set(&set, &sent.collect::<Vec<_>>()).await.into_iter();
-    held_back.into_iter().map(|held| held.unwrap_or_else(|| sent.next().expect("an outcome for each"))).collect()
+    let settled = |verdict| match verdict {
+        Ok(_) => sent.next().expect("an outcome for each"),
+        Err(held) => held,
+    };
+    verdicts.into_iter().map(settled).collect()
 }
 
 /// A warning that waits for the morning must not go under the id of a message that left without it; and a receiver that
@@ -510,12 +518,47 @@ impl NoticeJudge for AllBut {
 
     fn resolved<'a>(
         &'a self,
-        _: &'a ResolvedNotice,
+        notice: &'a ResolvedNotice,
         _: &'a ContactId,
+        sent_together: &'a [&'a AlertId],
         _: UnixMs,
     ) -> BoxFuture<'a, redis::RedisResult<ResolvedVerdict>> {
-        unreachable!("an end leaves alone")
+        let verdict = match notice.alerts.iter().all(|alert| sent_together.contains(&alert)) {
+            true => ResolvedVerdict::True(Box::new(ResolvedNotice { used: 7, ..notice.clone() })),
+            false => ResolvedVerdict::Later,
+        };
+        Box::pin(std::future::ready(Ok(verdict)))
     }
+}
+
+/// The end of an alert.
+fn end_of(alert: &Alert) -> Notification {
+    let now = Rfc3339(alert.raised_at_ms);
+    let quota = QuotaNow { used: 0, limit: Some(9_000), plan: "free", timezone: "UTC", resets_at: None, now };
+    let end = AlertEnd { reason: EndReason::LimitRaised, at: now };
+    let notice = ResolvedNotice::new(ResolvedScope::Quota, &[alert], end, quota);
+    Notification::Resolved(notice.expect("it has an alert"))
+}
+
+/// An end must not leave before its alert, and one that waits for an alert beside it would never leave.
+#[tokio::test]
+async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    let mut sender = sender("smtp://localhost");
+    sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
+    let both = [end_of(&alert()), Notification::Alert(alert())];
+    let sent = attempt_set(&sender, &contact, &both, 1).await;
+    assert!(matches!(sent[..], [Settlement::Delivered(_), Settlement::Delivered(_)]), "{sent:?}");
+    let body: serde_json::Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    let items = &body["data"]["items"];
+    assert_eq!((&items[0]["type"], &items[1]["type"]), (&"quota.threshold_reached".into(), &"quota.resolved".into()));
+    assert_eq!(items[1]["data"]["used"], 7, "as it is true now");
+
+    let long_over = Alert { resets_at: Some(Rfc3339(RAISED.plus(-72 * HOUR_MS))), ..alert() };
+    let held = attempt_set(&sender, &contact, &[end_of(&alert()), Notification::Alert(long_over)], 1).await;
+    assert!(matches!(held[..], [Settlement::Released(_), Settlement::Expired]), "{held:?}");
+    assert!(receiver.try_next().is_none());
 }
 
 fn usage_notice(kind: UsageNoticeKind) -> Notification {
@@ -593,6 +636,26 @@ async fn a_mail_about_two_alerts_has_one_id_and_the_texts_of_both() {
         assert!(text.contains(told) && html.contains(told), "{told}: {text}");
     }
     assert!(server.try_next().is_none(), "one email");
+}
+
+/// Mail programs would show a forecast, or the end of alerts, apart from the alerts about the same day.
+#[tokio::test]
+async fn emails_about_one_period_are_a_thread() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let (sender, contact) = (sender(&server.url()), Contact::email("bob@example.com"));
+    let (forecast, end) = (usage_notice(UsageNoticeKind::Forecast), end_of(&alert()));
+    let thread = format!("<{}@example.com>", alert().period_id());
+    for (told, heading) in [
+        (vec![forecast.clone()], "requests a day will probably be reached"),
+        (vec![Notification::Alert(alert()), forecast], "2 quota alerts"),
+        (vec![end.clone()], "the limit of requests a day was raised"),
+        (vec![end.clone(), end], "the alerts of 2 quotas have ended"),
+    ] {
+        attempt_set(&sender, &contact, &told, 1).await;
+        let mail = ParsedMail::parse(&server.next().await.text());
+        assert!(mail.header("Subject").ends_with(heading), "{}", mail.header("Subject"));
+        assert_eq!((mail.header("In-Reply-To"), mail.header("References")), (thread.clone(), thread.clone()));
+    }
 }
 
 /// A digest leaves long after what it tells: the links in it must not have expired when it arrives.

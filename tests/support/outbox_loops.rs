@@ -10,7 +10,7 @@ use quotabell::outbox::{
     AttemptRequest, DeliverySet, DispatcherConfig, FanOutLoop, MultiplePolicy, Notifier, OutboxContext, OutboxError,
     Settlement, Slots,
 };
-use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
+use quotabell::types::{Alert, Channel, DeliveryId, Notification, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -122,9 +122,17 @@ impl Notifier for FakeNotifier {
         }
     }
 
-    async fn hold_back(&self, _: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Option<Settlement>> {
-        let held = |request| (self.waits)(request).then_some(Settlement::Released(Duration::from_secs(3600)));
-        requests.iter().map(held).collect()
+    async fn hold_back(
+        &self,
+        _: &DeliverySet,
+        requests: &[AttemptRequest<'_>],
+    ) -> Vec<Result<Option<Notification>, Settlement>> {
+        let mut verdicts = Vec::new();
+        for request in requests {
+            let waits = (self.waits)(request).then_some(Settlement::Released(Duration::from_secs(3600)));
+            verdicts.push(waits.map_or(Ok(None), Err));
+        }
+        verdicts
     }
 
     async fn attempt_set(&self, _: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {

@@ -235,6 +235,7 @@ fn alert_id(content: Content<'_>) -> Option<&str> {
 fn thread_id(content: Content<'_>) -> Option<String> {
     match content {
         Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
+        Content::Usage(notice, AlertPurpose::Alert | AlertPurpose::Copy) => Some(notice.period_id()),
         Content::Resolved(notice, AlertPurpose::Alert | AlertPurpose::Copy) => Some(notice.period_id()),
         Content::Set(set) => {
             let mut threads = set.items.iter().map(|item| thread_id(item.content));

@@ -159,6 +159,9 @@ impl Templates {
         for notice in notice_text::disabled_samples() {
             self.render(Content::ContactDisabled(&notice), &Labels::default(), SAMPLE_AT, locale)?;
         }
+        let ended = resolved_text::sample();
+        let end = || SetItem { content: Content::Resolved(&ended, AlertPurpose::Alert), labels: Labels::sample() };
+        self.render_set(&MessageSet { id: &ended.id, items: vec![end(), end()] }, SAMPLE_AT, locale)?;
         let (alert, notice) = (Sample::example().alert(sample_percent(), SAMPLE_AT), usage_text::sample());
         self.render_set(&set_text::sample(&alert, &notice, &Labels::sample()), SAMPLE_AT, locale).map(drop)
     }

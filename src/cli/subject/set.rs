@@ -27,8 +27,8 @@ use crate::types::{BillingDay, BillingMonth, DisplayName, Locale, Subject, Thres
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
 Limits of a metric replace all limits that the subject had for it, and those of its plan.
 Naming a contact replaces the contacts that the operator added. An existing contact keeps its id, secret and mute. \
-    Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact` \
-    changes one contact.
+    Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact \
+    add` changes one contact, also its digest, its quiet time and whether it hears of ends (--resolved).
 The nth --webhook-secret belongs to the nth --webhook, and so does the nth --format; the nth --email-threshold and --email-metric \
     belong to the nth --email, and likewise for --webhook. Without one, the stored one is kept. \
     If a new webhook's format needs a secret, one is generated and printed.
