@@ -131,15 +131,15 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
     assert_eq!(api.outbox.run::<u64>("ZCARD", api.outbox.keys.grouped()).await, 0);
 }
 
-/// Who paid for more would get a message for each window beside the digest, or the end of an alert before the alert.
+/// Who paid for more would get a message for each window beside the digest, or read of limits that are not theirs.
 #[tokio::test]
-async fn an_end_is_in_the_digest_of_its_alert_and_not_before_it() {
+async fn ends_are_one_digest_of_what_was_told() {
     let api = ContactsApi::start_with(|setup| {
         let setup = setup.env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["100/day","100/month"]}"#);
         setup.env("QUOTABELL__RETRY__FIRST", "100ms")
     })
     .await;
-    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let url = api.outbox.server.url();
     let run = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&url).run();
     let mut hook = json!({"id": "hook", "channel": "webhook", "url": receiver.url("/"), "secret": secret(7)});
@@ -155,23 +155,27 @@ async fn an_end_is_in_the_digest_of_its_alert_and_not_before_it() {
     };
     api.use_units("alice", 80).await;
     waiting(2).await;
-    run(&["subject", "set", "alice", "--limit", "requests=200/day", "--limit", "requests=200/month"]).expect_done();
+    api.use_units("alice", 20).await;
+    for _ in ["day", "month"] {
+        assert_eq!(next_request(&mut receiver).await.body["data"]["threshold_percent"], 100);
+    }
+    eventually("both are recorded", || async { (deliveries(&api, "state=delivered").await.len() == 2).then_some(()) })
+        .await;
+    run(&["subject", "set", "alice", "--limit", "requests=200/day 200/month"]).expect_done();
     let all = waiting(4).await;
+    receiver.then(Answer::status(503));
     run(&["deliveries", "retry", all[0]["id"].as_str().expect("an id")]).expect_done();
     let (refused, digest) = (next_request(&mut receiver).await, next_request(&mut receiver).await);
     assert_eq!((&refused.id, &refused.body), (&digest.id, &digest.body), "a repetition tells the same");
     let items = digest.body["data"]["items"].as_array().expect("a list").clone();
-    let told: Vec<[&Value; 2]> = items.iter().map(|item| [&item["type"], &item["data"]["window"]]).collect();
-    let expected = json!([
-        ["quota.threshold_reached", "day"],
-        ["quota.threshold_reached", "month"],
-        ["quota.resolved", "day"],
-        ["quota.resolved", "month"],
-    ]);
-    assert_eq!(json!(told), expected);
+    let told: Vec<Value> =
+        items.iter().map(|item| json!([item["type"], item["data"]["window"], item["data"]["thresholds"]])).collect();
+    let expected = json!([["quota.resolved", "day", [100]], ["quota.resolved", "month", [100]]]);
+    assert_eq!(json!(told), expected, "the alerts at 80 % are not true any more");
     eventually("everything is told", || async { deliveries(&api, "state=pending").await.is_empty().then_some(()) })
         .await;
     assert_eq!(deliveries(&api, "state=delivered").await.len(), 4);
+    assert_eq!(deliveries(&api, "state=expired").await.len(), 2);
     assert!(receiver.try_next().is_none(), "each was told once");
 }
 

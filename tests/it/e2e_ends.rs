@@ -141,7 +141,12 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     assert!(explained.contains("because a higher limit or a grant put the count"), "{explained}");
     let all = api.caller.get("/v1/alerts/newest").await.json();
     assert_eq!(all["alerts"][0]["state"], "ended");
-    let exported: Value = serde_json::from_str(run("alerts export --since 1h").expect_done().trim()).expect("a line");
+    let exported = run("alerts export --since 1h").expect_done();
+    let exported: Vec<Value> =
+        exported.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let told = exported.iter().filter(|line| line["type"] == "resolved").count();
+    assert_eq!(told, 2, "the end for people and that for the incident: {exported:?}");
+    let exported = exported.iter().find(|line| line["alert"].is_object()).expect("the alert");
     assert_eq!((&exported["state"], &exported["end_reason"]), (&json!("ended"), &json!("limit_raised")));
     assert_eq!(exported["alert"]["state"], Value::Null, "as it was raised");
     let metrics = api.caller.get("/metrics").await.text;
