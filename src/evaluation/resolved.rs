@@ -22,8 +22,8 @@ use crate::types::{
 /// How long an alert that has no delivery yet may be on its way: an entry of the outbox that nobody can read stays
 /// there for ever.
 const FAN_OUT_MAX_MS: i64 = 3_600_000;
-/// How long after an end was raised the outcome of an attempt of a withdrawn one may still be recorded: the attempt began
-/// before, and leases are shorter than an hour.
+/// How long after an end was raised the outcome of an attempt of a withdrawn one may still be recorded: the attempt
+/// began before, and leases are shorter than an hour.
 const OUTCOME_MAX: Duration = RECORD_OUTCOME_TIMEOUT.saturating_mul(2);
 
 impl StoredNoticeJudge {
@@ -110,8 +110,8 @@ impl StoredNoticeJudge {
     }
 }
 
-/// The alerts of the notice without those whose end the contact heard before it was withdrawn; `None` while nobody knows
-/// whether it heard such an end.
+/// The alerts of the notice without those whose end the contact heard before it was withdrawn; `None` while nobody
+/// knows whether it heard such an end.
 async fn unheard<'a>(
     partition: &Partition,
     ends: &AlertEnds,
@@ -173,8 +173,8 @@ async fn states(
 #[derive(Debug, Clone, Copy)]
 struct StoredDelivery {
     state: DeliveryState,
-    /// Whether an attempt may be in progress or its outcome not recorded: also after the end of the lease, until another
-    /// worker takes it.
+    /// Whether an attempt may be in progress or its outcome not recorded: also after the end of the lease, until
+    /// another worker takes it.
     is_leased: bool,
 }
 

@@ -42,8 +42,8 @@ fn the_table_shows_control_characters_and_does_not_obey_them() {
     refuse_at(&server, "1795250000000-0", "subject holds a control character", &[b"subject", b"a\x1b[2J\nb"]);
     let printed = quotabell(["refused", "list"]).redis(&server.url()).run().expect_done();
     insta::assert_snapshot!(printed, @r"
-    ENTRY  REASON       DETAIL                             FIELDS
-    1-1    bad_subject  subject holds a control character  subject=a\u{1b}[2J\nb
+    TIME UTC                  ENTRY  REASON       DETAIL                             FIELDS
+    2026-11-21T08:33:20.000Z  1-1    bad_subject  subject holds a control character  subject=a\u{1b}[2J\nb
     ");
 }
 

@@ -1,5 +1,5 @@
-//! The console's lists of subjects and of mutes, with more subjects than a page shows, and with more than are read while
-//! a page waits.
+//! The console's lists of subjects and of mutes, with more subjects than a page shows, and with more than are read
+//! while a page waits.
 
 use crate::support::books::server_time;
 use crate::support::console::{READ, Visitor, decoded, found, with_tokens};
@@ -83,8 +83,8 @@ async fn every_subject_is_listed_once_in_order_and_found_by_the_beginning_of_its
     daemon.drain().await;
 }
 
-/// Names are read while pages are shown. What changes meanwhile may have been read before, and would be listed for ever,
-/// or never.
+/// Names are read while pages are shown. What changes meanwhile may have been read before, and would be listed for
+/// ever, or never.
 #[tokio::test]
 async fn what_changes_while_the_names_are_read_is_listed_in_the_end() {
     let outbox = with_settings(MANY_SUBJECTS).await;
@@ -105,7 +105,7 @@ async fn what_changes_while_the_names_are_read_is_listed_in_the_end() {
     })
     .await;
     assert_eq!(listed(&visitor, "/subjects?q=t-").await, (vec!["t-1".to_owned(), "t-2".to_owned()], None));
-    assert_eq!(listed(&visitor, "/subjects?q=s-2999").await.0.len(), 10 + usize::from(!gone.starts_with("s-2999")));
+    assert_eq!(listed(&visitor, "/subjects?q=s-00").await.0.len(), 10 - usize::from(gone.starts_with("s-00")));
     daemon.drain().await;
 }
 

@@ -1,7 +1,7 @@
 //! Two real daemons that share eight partitions, repeatedly killed with SIGKILL while limits are raised and lowered and
-//! units are given back. Each subject has two contacts, and one of them refuses many ends, so that the other often hears
-//! an end that is withdrawn. Afterwards each end was raised once, each contact got the end of an alert once and after
-//! the alert, and the end of the last alert. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! units are given back. Each subject has two contacts, and one of them refuses many ends, so that the other often
+//! hears an end that is withdrawn. Afterwards each end was raised once, each contact got the end of an alert once and
+//! after the alert, and the end of the last alert. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -274,8 +274,9 @@ async fn compare_notices(
     withdrawn.len()
 }
 
-/// No end that was delivered tells a contact what it has heard before, and the last alert of each quota is told as ended.
-/// A contact that has accepted an end which is not recorded as delivered was told by a daemon that was killed then.
+/// No end that was delivered tells a contact what it has heard before, and the last alert of each quota is told as
+/// ended. A contact that has accepted an end which is not recorded as delivered was told by a daemon that was killed
+/// then.
 async fn compare_contact(
     partitions: &Partitions,
     contact: &str,

@@ -64,8 +64,8 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// A day with usage beyond each of the bounds of a spike alone, and one spike: early in the day twice the usual is little,
-/// and late half a usual day is.
+/// A day with usage beyond each of the bounds of a spike alone, and one spike: early in the day twice the usual is
+/// little, and late half a usual day is.
 fn around_spikes() -> Vec<Step> {
     let step = |hours, used| Step { hours, used: vec![used], limit: None, cuts: vec![4], turns: vec![], repeated: 0 };
     vec![step(3, (0, 1_300)), step(1, (1, 1_900)), step(15, (0, 2_300))]
