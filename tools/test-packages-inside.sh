@@ -1,8 +1,8 @@
 #!/bin/bash
-# What tools/test-packages.sh runs in a container: with systemd booted, and without. It writes /root/results.
+# What tools/test-packages.sh runs in a container: with systemd booted, and without. It writes /srv/results.
 set -uo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
-cd /root || exit
+cd /srv || exit
 unit=quotabell.service
 config=/etc/quotabell/quotabell.toml
 
@@ -46,7 +46,7 @@ is() { printf '%s is %s, expected %s\n' "$1" "$2" "$3"; [[ $2 == "$3" ]]; }
 installed() { dpkg-query --show --showformat='${Version}' quotabell; }
 leftovers() {
   local found
-  found=$(find / -xdev -name '*quotabell*' -not -path '/root/*' -not -path '/proc/*' -not -path '/var/lib/dpkg/*' \
+  found=$(find / -xdev -name '*quotabell*' -not -path '/srv/*' -not -path '/proc/*' -not -path '/var/lib/dpkg/*' \
     -not -path '/var/log/*' -not -path '/var/cache/apt/*')
   printf '%s\n' "$found"
   [[ -z $found ]]

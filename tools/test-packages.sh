@@ -173,13 +173,13 @@ inside() { # inside MODE OPTION...: runs test-packages-inside.sh in a new copy o
   printf '\n== %s\n' "$mode"
   rm -rf "$root"
   cp --archive "$base" "$root"
-  install -D -m 755 tools/test-packages-inside.sh "$root/root/inside.sh"
-  cp "$deb" "$root/root/first.deb"
-  cp "$later" "$root/root/later.deb"
-  printf '%s\n' "$mode" >"$root/root/mode"
+  install -D -m 755 tools/test-packages-inside.sh "$root/srv/inside.sh"
+  cp "$deb" "$root/srv/first.deb"
+  cp "$later" "$root/srv/later.deb"
+  printf '%s\n' "$mode" >"$root/srv/mode"
   cat >"$root/etc/systemd/system/test-packages.service" <<'UNIT'
 [Service]
-ExecStart=/root/inside.sh
+ExecStart=/srv/inside.sh
 ExecStopPost=systemctl poweroff --no-block
 UNIT
   mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
@@ -187,20 +187,20 @@ UNIT
   # Without a terminal and without the manager of this machine, which may not be systemd.
   timeout 300 systemd-nspawn --quiet --register=no --keep-unit --private-network --machine=quotabell-packages \
     --directory="$root" "$@" </dev/null >"$folder/$mode.log" 2>&1 || true
-  if [[ ! -e $root/root/results ]]; then
+  if [[ ! -e $root/srv/results ]]; then
     cat "$folder/$mode.log"
     printf 'FAILED: the container ran no test\n'
     failed=$((failed + 1))
     return
   fi
-  cat "$root/root/results"
-  passed=$((passed + $(grep -c '^ok: ' "$root/root/results" || true)))
-  failed=$((failed + $(grep -c '^FAILED: ' "$root/root/results" || true)))
-  grep -qx 'done' "$root/root/results" || { printf 'FAILED: the tests did not end\n'; failed=$((failed + 1)); }
+  cat "$root/srv/results"
+  passed=$((passed + $(grep -c '^ok: ' "$root/srv/results" || true)))
+  failed=$((failed + $(grep -c '^FAILED: ' "$root/srv/results" || true)))
+  grep -qx 'done' "$root/srv/results" || { printf 'FAILED: the tests did not end\n'; failed=$((failed + 1)); }
   rm -rf "$root"
 }
 
-inside without-systemd /root/inside.sh
+inside without-systemd /srv/inside.sh
 inside booted --boot
 
 printf '\n%s passed, %s failed\n' "$passed" "$failed"

@@ -41,7 +41,7 @@ pub struct Caller {
 struct Token {
     digest: [u8; 32],
     caller: Arc<Caller>,
-    /// Where it is configured.
+    /// The setting that names it, with the line if it is in a file.
     origin: String,
     /// Whether it is short enough to be guessed over the network.
     is_guessable: bool,

@@ -99,7 +99,7 @@ pub struct LogReader {
     plans: Plans,
     /// The months that are left to read, the newest last.
     months: Vec<Month>,
-    /// Where the next read of the newest month begins.
+    /// The position in the newest month at which the next read begins.
     from: String,
     assembly: Assembly,
 }

@@ -315,13 +315,13 @@ fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
     format!("It has been due since {due}. Attempts under way at {destination}: {in_flight} of at most {bound}.")
 }
 
-/// Whether the contact is disabled now.
 /// Whether an alert expired before its period was over for long: only one that had to wait does.
 fn was_settled_by_a_higher_limit(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
     let (alert, ended) = (detail.alert.as_ref(), detail.delivery.ended_at);
     alert.zip(ended).is_some_and(|(alert, ended)| ended.0 <= expires_at(alert.into()))
 }
 
+/// Whether the contact is disabled now.
 fn is_disabled(facts: &DeliveryFacts<'_>) -> bool {
     facts.detail.contact.as_ref().is_some_and(|contact| contact.status == DeliveryContactStatus::Disabled)
 }
