@@ -27,7 +27,7 @@ use crate::redis_client::backoff::BackoffPolicy;
 use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::types::{
-    AlertId, Channel, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
+    AlertId, Channel, EndReason, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
     VerificationRequest, Window, nonce,
 };
 
@@ -35,6 +35,9 @@ use crate::types::{
 /// still sent: two hours, as for the shortest window.
 const AFTER_WAIT_MS: i64 = 2 * 3_600_000;
 
+/// How long a higher limit or a credit has to last before the end of alerts is told. An incident that was closed stays
+/// closed, and whoever mistypes a limit corrects it at once.
+const RESOLVED_AFTER: Duration = Duration::from_secs(3);
 /// How long the end of alerts waits for what it depends on: a quarter of its age within these bounds.
 const RESOLVED_WAIT_MIN: Duration = Duration::from_millis(250);
 const RESOLVED_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -131,10 +134,13 @@ impl ChannelNotifier {
         let (Notification::Resolved(notice), Some(judge)) = (request.notification, &self.judge) else {
             return Ok(None);
         };
+        let age = request.now.since(notice.raised_at.0);
+        if notice.reason != EndReason::Reset && age < RESOLVED_AFTER {
+            return Err(Settlement::Released(RESOLVED_AFTER - age));
+        }
         match judge.resolved(notice, &request.contact.id, sent_together, request.now).await {
             Ok(ResolvedVerdict::True(notice)) => Ok(Some(Notification::Resolved(*notice))),
             Ok(ResolvedVerdict::Later) => {
-                let age = request.now.since(notice.raised_at.0);
                 Err(Settlement::Released((age / 4).clamp(RESOLVED_WAIT_MIN, RESOLVED_WAIT_MAX)))
             }
             Ok(ResolvedVerdict::Never) => Err(Settlement::Expired),

@@ -531,9 +531,9 @@ impl NoticeJudge for AllBut {
     }
 }
 
-/// The end of an alert.
-fn end_of(alert: &Alert) -> Notification {
-    let now = Rfc3339(alert.raised_at_ms);
+/// The end of an alert, raised so long before the attempt.
+fn end_of(alert: &Alert, age_ms: i64) -> Notification {
+    let now = Rfc3339(RAISED.plus(-age_ms));
     let quota = QuotaNow { used: 0, limit: Some(9_000), plan: "free", timezone: "UTC", resets_at: None, now };
     let end = AlertEnd { reason: EndReason::LimitRaised, at: now };
     let notice = ResolvedNotice::new(ResolvedScope::Quota, &[alert], end, quota);
@@ -547,7 +547,8 @@ async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
     let contact = webhook(&receiver.url("/"));
     let mut sender = sender("smtp://localhost");
     sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
-    let both = [end_of(&alert()), Notification::Alert(alert())];
+    let raised = Alert { raised_at_ms: RAISED.plus(-5_000), ..alert() };
+    let both = [end_of(&raised, 3_000), Notification::Alert(raised)];
     let sent = attempt_set(&sender, &contact, &both, 1).await;
     assert!(matches!(sent[..], [Settlement::Delivered(_), Settlement::Delivered(_)]), "{sent:?}");
     let body: serde_json::Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
@@ -556,9 +557,16 @@ async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
     assert_eq!(items[1]["data"]["used"], 7, "as it is true now");
 
     let long_over = Alert { resets_at: Some(Rfc3339(RAISED.plus(-72 * HOUR_MS))), ..alert() };
-    let held = attempt_set(&sender, &contact, &[end_of(&alert()), Notification::Alert(long_over)], 1).await;
+    let held = attempt_set(&sender, &contact, &[end_of(&alert(), 3_000), Notification::Alert(long_over)], 1).await;
     assert!(matches!(held[..], [Settlement::Released(_), Settlement::Expired]), "{held:?}");
     assert!(receiver.try_next().is_none());
+
+    // A limit that is lowered again within three seconds ends nothing.
+    let fresh = attempt_set(&sender, &contact, &[end_of(&alert(), 2_000), Notification::Alert(alert())], 1).await;
+    assert_eq!(fresh[0], Settlement::Released(Duration::from_secs(1)));
+    let body: serde_json::Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    let items = body["data"]["items"].as_array().expect("a list");
+    assert!(items.len() == 1 && items[0]["type"] == "quota.threshold_reached", "{items:?}");
 }
 
 fn usage_notice(kind: UsageNoticeKind) -> Notification {
@@ -643,7 +651,7 @@ async fn a_mail_about_two_alerts_has_one_id_and_the_texts_of_both() {
 async fn emails_about_one_period_are_a_thread() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let (sender, contact) = (sender(&server.url()), Contact::email("bob@example.com"));
-    let (forecast, end) = (usage_notice(UsageNoticeKind::Forecast), end_of(&alert()));
+    let (forecast, end) = (usage_notice(UsageNoticeKind::Forecast), end_of(&alert(), 3_000));
     let thread = format!("<{}@example.com>", alert().period_id());
     for (told, heading) in [
         (vec![forecast.clone()], "requests a day will probably be reached"),
