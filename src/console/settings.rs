@@ -55,7 +55,7 @@ fn sent_text(fields: &Fields) -> SettingsText {
     SETTINGS.into_iter().chain([LIMITS]).map(|name| (name, text(name))).collect()
 }
 
-/// Tells these settings from others. Contacts and mutes are not among them.
+/// A digest of the settings, without contacts and mutes.
 fn version_of(fields: &[SubjectField]) -> String {
     let is_setting = |(name, _): &&SubjectField| std::str::from_utf8(name).is_ok_and(is_setting);
     let mut settings: Vec<&SubjectField> = fields.iter().filter(is_setting).collect();

@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((profile.days(), profile.counted), (0, 7), "nothing is known after a long time");
     }
 
-    /// A clock that jumped ahead by some days and back must not teach a day twice.
+    /// After a clock jumps ahead and back, the profile must not learn from one day twice.
     #[test]
     fn a_clock_that_was_set_back_begins_a_day_that_teaches_nothing() {
         let mut profile = observed(&[vec![5; 24], vec![5; 24], vec![5; 24]]);

@@ -45,7 +45,7 @@ pub struct DailyDigest {
     pub from_ms: UnixMs,
     /// Due time of this digest.
     pub until_ms: UnixMs,
-    /// Number of deliveries given up between both times.
+    /// Number of deliveries given up from `from_ms` until `until_ms`.
     pub dead: u64,
     /// The first of these deliveries.
     pub dead_first: Vec<DeadDelivery>,

@@ -120,7 +120,7 @@ impl Notification {
         self.quota()?.alert_id()
     }
 
-    /// The id of the request for consent, if it is one.
+    /// The id of the request for consent, if the notification is one.
     pub fn request_id(&self) -> Option<&str> {
         let Self::Verification(request) = self else { return None };
         Some(&request.id)

@@ -1,4 +1,4 @@
-//! The wrapper of `expiring_set.lua`: at most n members alive, each of which expires by itself.
+//! The wrapper of `expiring_set.lua`: holds at most n members; each expires by itself.
 //!
 //! Needs a member of a sorted set for each that is alive, its name included. The key lives as long as the longest of
 //! them. Use it for few members with names and TTLs of their own, and [`crate::Gcra`] for many calls without either.

@@ -1,7 +1,7 @@
 //! The wrapper of `gcra.lua`: a bucket of n units that drains steadily, the whole of it once a window.
 //!
 //! Needs one small key for any limit and has no boundary: it never admits more than n units at once. A window that
-//! begins with an empty bucket admits n units at once, and afterwards what drains.
+//! begins with an empty bucket admits n units at once, and afterwards as many as have drained.
 
 use std::time::Duration;
 

@@ -30,8 +30,8 @@ pub struct WebhookConfig {
     pub templates: Option<PathBuf>,
     /// A PEM file of certificate authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// Maximum number of attempts to one destination in any window of this length; unset: no cap. A destination is the
-    /// origin of a URL.
+    /// Maximum number of attempts to one destination, and the window in which they count; unset: no cap. A destination
+    /// is the origin of a URL.
     pub per_destination: Option<Rate>,
     /// The proxy of all webhooks, `http://user:password@host:port`; unset: none.
     pub proxy: Option<SecretUrl>,

@@ -77,7 +77,7 @@ impl Proxy {
         Ok(Self { host: host.trim_matches(['[', ']']).to_owned(), port, authorization })
     }
 
-    /// Requests a connection to `target`, a host and a port. After that, the stream is that connection.
+    /// Requests a connection to `target`, a host and a port. Afterwards the stream carries that connection.
     pub(super) async fn connect(&self, stream: &mut ServerStream, target: &str) -> Result<(), ProxyError> {
         let authorization = self.authorization.as_ref().map(Secret::reveal);
         let authorization = authorization.map(|value| format!("Proxy-Authorization: {value}\r\n")).unwrap_or_default();
