@@ -102,8 +102,9 @@ stage() { # stage FOLDER
   "$binary" completions fish >"$1/completions/quotabell.fish"
   local file
   for file in README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md RELEASING.md SECURITY.md LICENSE LICENSE-APACHE \
-    LICENSE-MIT docs/*.md docs/*/*.md docs/demo.svg docs/performance.csv config/*.toml packaging/alerts.yaml \
-    packaging/quotabell.service packaging/kubernetes/*.yaml packaging/grafana/*.json $(find packaging/helm packaging/gateways packaging/producers -type f); do
+    LICENSE-MIT docs/*.md docs/*/*.md docs/demo.svg docs/*.webp docs/performance.csv config/*.toml \
+    packaging/alerts.yaml packaging/quotabell.service packaging/kubernetes/*.yaml packaging/grafana/*.json \
+    $(find packaging/helm packaging/gateways packaging/producers -type f); do
     install -D -m 644 "$file" "$1/$file"
   done
   CARGO=$cargo PYTHONIOENCODING=utf-8 "$python" tools/third_party_licenses.py >"$1/third-party-licenses.txt"
