@@ -1,6 +1,6 @@
 //! Asks for the forecast of each test day at each full hour, as the daemon would, and compares it with what happened.
 
-use quotabell::forecast::{DayForecast, DayUsage, PastDays, UsageProfile};
+use quotabell::forecast::{DayForecast, DayUsage, PastDays, UsageProfile, is_spike};
 
 use super::series::{Day, Series, shares_of_metric, split};
 
@@ -104,6 +104,28 @@ fn ask(profile: &UsageProfile, day: &Day, before: &[Day], limit: u64, rule: Rule
     Case { reached_at, alert }
 }
 
+/// Days with twice the usual in 30 days of a series, as the mean of a source. Nothing says that any was unusual.
+pub fn spikes_per_30d(series: &[Series]) -> f64 {
+    let shares = shares_of_metric(series);
+    let (mut parts, mut measured) = (0.0, 0.0);
+    for of in series {
+        let (_, test) = split(of.days.len());
+        if of.days.len() < test + 5 {
+            continue;
+        }
+        let (mut profile, mut spikes) = (UsageProfile::new(&shares), 0_u32);
+        for (index, day) in of.days.iter().enumerate() {
+            let by_hour = (0_u32..).map(f64::from).zip(day.cumulated()).skip(1);
+            let mut usages = by_hour.map(|(hour, used)| DayUsage { weekday: day.weekday(), hour, used });
+            spikes += u32::from(index >= test && usages.any(|usage| is_spike(&profile, usage, 2.0)));
+            profile.learn(day.weekday(), &day.hours());
+        }
+        parts += f64::from(spikes) / (of.days.len() - test) as f64;
+        measured += 1.0;
+    }
+    parts / measured * 30.0
+}
+
 fn figures(cases: &[Case], errors: &[f64]) -> Figures {
     let alerts = cases.iter().filter(|case| case.alert.is_some()).count() as f64;
     let reached = cases.iter().filter(|case| case.reached_at.is_some()).count() as f64;
@@ -141,13 +163,13 @@ fn limits(days: &[Day]) -> Vec<u64> {
     limits
 }
 
-fn quantile(sorted: &[u64], share: f64) -> f64 {
+pub fn quantile(sorted: &[u64], share: f64) -> f64 {
     let at = share * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[at.floor() as usize] as f64, sorted[at.ceil() as usize] as f64);
     below + (above - below) * at.fract()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => f64::NAN,
@@ -156,6 +178,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-fn count(days: usize) -> u32 {
+pub fn count(days: usize) -> u32 {
     u32::try_from(days).expect("few days")
 }

@@ -4,6 +4,7 @@
 
 mod evaluation;
 mod hourly;
+mod long;
 #[path = "../../tests/support/redis_server.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod redis_server;
@@ -13,8 +14,10 @@ mod reference_figures;
 #[allow(dead_code, reason = "the test names the series")]
 mod series;
 
-use evaluation::{Figures, Rule, evaluate};
-use reference_figures::REFERENCE;
+use evaluation::{Figures, Rule, evaluate, spikes_per_30d};
+use long::{LongFigures, evaluate_long};
+use quotabell::forecast::long::LongWindow;
+use reference_figures::{LONG_REFERENCE, REFERENCE, SPIKES_PER_30D};
 
 fn main() {
     if std::env::args().any(|argument| argument == "hourly") {
@@ -34,6 +37,21 @@ fn main() {
             print(source, name, rule, &figures);
         }
     }
+    println!("\n{:<8} {:<13} {:>5}  Brier  precision  recall  lead h", "source", "rule", "cases");
+    for (window, source, reference) in LONG_REFERENCE {
+        print_long(source, "the reference", &reference);
+        let name = if window == LongWindow::Week { "week >= .94" } else { "month >= .9" };
+        print_long(source, name, &evaluate_long(&series::load(source), window));
+    }
+    println!("\n{:<8} spikes in 30 days: the reference, ours", "source");
+    for (source, reference) in SPIKES_PER_30D {
+        println!("{source:<8} {reference:>32.3} {:>5.3}", spikes_per_30d(&series::load(source)));
+    }
+}
+
+fn print_long(source: &str, name: &str, figures: &LongFigures) {
+    let LongFigures { cases, brier, precision, recall, lead_h } = figures;
+    println!("{source:<8} {name:<13} {cases:>5}  {brier:.3}  {precision:>9.3}  {recall:>6.3}  {lead_h:>6.1}");
 }
 
 fn print(source: &str, name: &str, rule: Rule, figures: &Figures) {

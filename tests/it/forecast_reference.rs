@@ -3,6 +3,9 @@
 #[path = "../../benches/forecast/evaluation.rs"]
 #[allow(dead_code, reason = "the bench shows all figures")]
 mod evaluation;
+#[path = "../../benches/forecast/long.rs"]
+#[allow(dead_code, reason = "the bench shows all figures")]
+mod long;
 #[path = "../../benches/forecast/reference_figures.rs"]
 mod reference_figures;
 #[path = "../../benches/forecast/series.rs"]
@@ -13,8 +16,9 @@ use std::collections::HashMap;
 use chrono::Weekday;
 use quotabell::forecast::{DayUsage, PastDays, UsageProfile};
 
-use evaluation::{Rule, evaluate};
-use reference_figures::REFERENCE;
+use evaluation::{Rule, evaluate, spikes_per_30d};
+use long::evaluate_long;
+use reference_figures::{LONG_REFERENCE, REFERENCE, SPIKES_PER_30D};
 use series::{Series, load, shares_of_metric};
 
 /// A profile that has learned from all days of a series but the last.
@@ -93,5 +97,28 @@ fn figures_are_those_of_the_reference() {
         for (ours, theirs) in pairs {
             assert!((ours - theirs).abs() <= 0.01, "{source}: {figures:?}");
         }
+    }
+}
+
+/// Of weeks and months too. The reference kept what it had learned before a week until the week was over, so which
+/// cases cross the probability differs more than the probabilities do.
+#[test]
+fn weeks_and_months_are_foreseen_as_by_the_reference() {
+    for (window, source, reference) in LONG_REFERENCE {
+        let figures = evaluate_long(&load(source), window);
+        assert_eq!(figures.cases, reference.cases, "{window:?} {source}");
+        assert!((figures.brier - reference.brier).abs() <= 0.005, "{window:?} {source}: {figures:?}");
+        let pairs = [(figures.precision, reference.precision), (figures.recall, reference.recall)];
+        for (ours, theirs) in pairs {
+            assert!((ours - theirs).abs() <= 0.085, "{window:?} {source}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn spikes_are_as_rare_as_those_of_the_reference() {
+    for (source, reference) in SPIKES_PER_30D {
+        let ours = spikes_per_30d(&load(source));
+        assert!((ours - reference).abs() <= 0.02, "{source}: {ours} instead of {reference}");
     }
 }
