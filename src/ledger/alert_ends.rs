@@ -1,8 +1,8 @@
 //! Stores the ends of alerts beside their records: the wrapper of `alert_ends.lua`, and reads.
 //!
-//! [`crate::evaluation`] alone writes them, beside the commits. A write succeeds only if records and ends are
-//! unchanged since they were judged, and the count is still below the thresholds. So an end can't overlook a new crossing, and two
-//! daemons can't tell one end twice.
+//! [`crate::evaluation`] alone writes them, beside the commits. A write succeeds only if records and ends are unchanged
+//! since they were judged, and the count is still below the thresholds. So an end can't overlook a new crossing, and
+//! two daemons can't tell one end twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
