@@ -3,35 +3,47 @@
 use std::time::{Duration, Instant};
 
 use quotabell::evaluation::HourlyPass;
+use quotabell::forecast::UsageProfile;
 use quotabell::ledger::usage_profiles;
 use quotabell::redis_client::Partition;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
-use quotabell::types::{Day, Keys, Metric, UnixMs, keys};
+use quotabell::types::{Day, Keys, Metric, Subject, UnixMs, keys};
 
 use super::redis_server::RedisServer;
+use super::series;
 
 /// Subjects that use something in every hour.
 const SUBJECTS: u64 = 1_000_000;
 const AT_ONCE: u64 = 1_000;
 const HOUR_MS: i64 = 3_600_000;
+/// Days of history of a subject with a past.
+const PAST_DAYS: usize = 28;
 
 /// Measures and prints.
 pub fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(measure());
+    runtime.block_on(measure(false));
+    runtime.block_on(measure(true));
 }
 
-async fn measure() {
+async fn measure(has_past: bool) {
     let server = RedisServer::start();
     let partition = Partition { client: server.client().into(), keys: Keys::new("usage") };
-    let asks = "limits = { requests = \"5000/day\" }\nforecast = { windows = [\"day\"] }\nspike = 2";
+    let asks = "limits = { requests = \"5000/day\" }\nforecast = { windows = [\"day\"] }\nspike = 2\nsilence = \"3d\"";
     let asks: PlanConfig = toml::from_str(asks).expect("a plan");
     let plans = Plans::new(&[("free".to_owned(), asks)].into(), "free").expect("there");
     let day = Day::parse("2026-11-23").expect("a date");
     let command = redis::cmd("HSET").arg(partition.keys.checkpoint()).arg("id").arg("1-1").to_owned();
     let () = partition.client.query(&command).await.expect("written");
-    println!("\n{SUBJECTS} subjects, without the pauses of the daemon:");
+    let past = if has_past { "with a past" } else { "that are new" };
+    println!("\n{SUBJECTS} subjects {past}, without the pauses of the daemon:");
+    if has_past {
+        let before = memory(&partition).await;
+        store_past(&partition, day).await;
+        println!("profiles: {:.0} bytes a subject in Redis", (memory(&partition).await - before) / SUBJECTS as f64);
+        store_history(&partition, day).await;
+    }
     for hour in [9, 10, 11] {
         count(&partition, day, 100 * hour).await;
         let before = memory(&partition).await;
@@ -41,6 +53,61 @@ async fn measure() {
     }
 }
 
+/// Profiles that have learned from the synthetic customers.
+async fn store_past(partition: &Partition, day: Day) {
+    let series = series::load("synth");
+    let shares = series::shares_of_metric(&series);
+    let learned = series.iter().map(|of| {
+        let mut profile = UsageProfile::new(&shares);
+        let days = of.days.iter().rev().take(PAST_DAYS).rev();
+        let number = i32::try_from(day.since_epoch()).expect("a day") - i32::try_from(days.len()).expect("few days");
+        for (number, of) in (number..).zip(days) {
+            let day = series::Day { number, units: of.units };
+            profile.learn(day.weekday(), &day.hours());
+        }
+        profile
+    });
+    let learned: Vec<UsageProfile> = learned.collect();
+    let mark = usage_profiles::mark(partition).await.expect("read");
+    let mut buckets: Vec<Vec<u64>> = vec![Vec::new(); 256];
+    (0..SUBJECTS).for_each(|number| buckets[usize::from(keys::bucket(&name(number)))].push(number));
+    for (bucket, numbers) in (0..=u8::MAX).zip(buckets) {
+        let subjects: Vec<Subject> = numbers.iter().map(|number| name(*number).parse().expect("legal")).collect();
+        let of = |number: &u64| &learned[usize::try_from(*number).expect("small") % learned.len()];
+        let profiles: Vec<(&Subject, &UsageProfile)> = subjects.iter().zip(numbers.iter().map(of)).collect();
+        let _ = usage_profiles::write(partition, mark, &Metric::default(), bucket, &profiles).await.expect("written");
+    }
+}
+
+/// Days as the archive stores them.
+async fn store_history(partition: &Partition, day: Day) {
+    let metric = Metric::default();
+    let () = partition
+        .client
+        .query(redis::cmd("ZADD").arg(partition.keys.history_metrics()).arg(0).arg(metric.as_str()))
+        .await
+        .expect("written");
+    let mut days = Vec::new();
+    rmp::encode::write_array_len(&mut days, PAST_DAYS as u32 + 1).expect("memory");
+    rmp::encode::write_uint(&mut days, day.since_epoch().cast_unsigned() - 1).expect("memory");
+    (0..PAST_DAYS as u64).for_each(|units| {
+        rmp::encode::write_uint(&mut days, 2_000 + 100 * units).expect("memory");
+    });
+    for first in (0..SUBJECTS).step_by(AT_ONCE as usize) {
+        let mut pipeline = redis::pipe();
+        for subject in (first..first + AT_ONCE).map(name) {
+            let key = partition.keys.history(&metric, keys::bucket(&subject));
+            pipeline.hset(key, subject, &days[..]).ignore();
+        }
+        let () = partition.client.pipe(&pipeline).await.expect("written");
+    }
+}
+
+/// 16 bytes.
+fn name(number: u64) -> String {
+    format!("customer-{number:07}")
+}
+
 /// Counters as commits write them.
 async fn count(partition: &Partition, day: Day, units: i64) {
     let metric = Metric::default();
@@ -48,7 +115,7 @@ async fn count(partition: &Partition, day: Day, units: i64) {
         let mut pipeline = redis::pipe();
         pipeline.sadd(partition.keys.metrics(day), metric.as_str()).ignore();
         for number in first..first + AT_ONCE {
-            let subject = format!("user-{number:07}");
+            let subject = name(number);
             pipeline.hset(partition.keys.usage(&metric, day, keys::bucket(&subject)), subject, units).ignore();
         }
         let () = partition.client.pipe(&pipeline).await.expect("written");

@@ -156,11 +156,10 @@ impl Observer {
         metrics.retain(|of| access.shows(&of.metric));
         let contacts = own_contacts(&stored, now);
         let alerts = self.portal_alerts(access, (&metrics, &settings), &contacts, now).await?;
-        let window = |usage: WindowUsageView| PortalWindowView { pace: pace_of(&usage, now), usage };
         let metric = |MetricUsageView { metric, format, windows }| PortalMetricView {
             metric,
             format,
-            windows: windows.into_iter().map(window).collect(),
+            windows: paced(windows, now),
         };
         let metrics = metrics.into_iter().map(metric).collect();
         let (muted, _) = SubjectMutes::read(stored.fields().iter().map(|(name, value)| (name, value)), now);
@@ -272,6 +271,18 @@ fn shown_address(contact: &Contact, access: &PortalAccess) -> String {
     }
 }
 
+/// The windows of a metric, from the shortest, with their paces. A period uses no less than a shorter one in it.
+fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView> {
+    let mut windows: Vec<PortalWindowView> = Vec::new();
+    for usage in usages {
+        let is_within =
+            |of: &&PortalWindowView| of.usage.starts_at >= usage.starts_at && of.usage.resets_at <= usage.resets_at;
+        let least = windows.iter().filter(is_within).filter_map(|of| of.pace).max();
+        windows.push(PortalWindowView { pace: pace_of(&usage, now).max(least), usage });
+    }
+    windows
+}
+
 /// The units at the end of a period at the pace since its start. `None` at its very start, and for a total.
 fn pace_of(usage: &WindowUsageView, now: UnixMs) -> Option<u64> {
     let (Rfc3339(start), Rfc3339(end)) = (usage.starts_at?, usage.resets_at?);
@@ -281,4 +292,34 @@ fn pace_of(usage: &WindowUsageView, now: UnixMs) -> Option<u64> {
     }
     let at_end = u128::from(usage.used?) * whole.unsigned_abs() as u128 / u128::from(over.unsigned_abs().max(1));
     u64::try_from(at_end).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Day, Period, Window};
+
+    /// A subject that begins at the end of a month would read of a day above its month.
+    #[test]
+    fn a_month_has_at_least_the_pace_of_its_day() {
+        let day = Day::parse("2026-11-28").expect("a date");
+        let midnight = UnixMs(day.since_epoch() * 86_400_000);
+        let usage = |window, days_before: i64, days_after: i64| WindowUsageView {
+            window,
+            period: Period::from(day),
+            starts_at: Some(Rfc3339(midnight.plus(-days_before * 86_400_000))),
+            resets_at: Some(Rfc3339(midnight.plus(days_after * 86_400_000))),
+            used: Some(500),
+            limit: Some(550),
+            granted: None,
+            limit_from: None,
+            used_percent: None,
+            forecast: None,
+            alerts: Vec::new(),
+        };
+        let windows = vec![usage(Window::Day, 0, 1), usage(Window::Month, 27, 3)];
+        let paces: Vec<Option<u64>> =
+            paced(windows, midnight.plus(8 * 3_600_000)).into_iter().map(|of| of.pace).collect();
+        assert_eq!(paces, [Some(1_500), Some(1_500)]);
+    }
 }
