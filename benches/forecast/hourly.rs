@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quotabell::evaluation::HourlyPass;
-use quotabell::forecast::UsageProfile;
+use quotabell::forecast::{DayCount, UsageProfile};
 use quotabell::ledger::usage_profiles;
 use quotabell::redis_client::Partition;
 use quotabell::subjects::Plans;
@@ -53,21 +53,10 @@ async fn measure(has_past: bool) {
     }
 }
 
-/// Profiles that have learned from the synthetic customers.
+/// Profiles of the invented customers.
 async fn store_past(partition: &Partition, day: Day) {
-    let series = series::load("synth");
-    let shares = series::shares_of_metric(&series);
-    let learned = series.iter().map(|of| {
-        let mut profile = UsageProfile::new(&shares);
-        let days = of.days.iter().rev().take(PAST_DAYS).rev();
-        let number = i32::try_from(day.since_epoch()).expect("a day") - i32::try_from(days.len()).expect("few days");
-        for (number, of) in (number..).zip(days) {
-            let day = series::Day { number, units: of.units };
-            profile.learn(day.weekday(), &day.hours());
-        }
-        profile
-    });
-    let learned: Vec<UsageProfile> = learned.collect();
+    let today = i32::try_from(day.since_epoch()).expect("a day");
+    let learned: Vec<UsageProfile> = series::load("synth").iter().map(|of| learned(of, today)).collect();
     let mark = usage_profiles::mark(partition).await.expect("read");
     let mut buckets: Vec<Vec<u64>> = vec![Vec::new(); 256];
     (0..SUBJECTS).for_each(|number| buckets[usize::from(keys::bucket(&name(number)))].push(number));
@@ -77,6 +66,19 @@ async fn store_past(partition: &Partition, day: Day) {
         let profiles: Vec<(&Subject, &UsageProfile)> = subjects.iter().zip(numbers.iter().map(of)).collect();
         let _ = usage_profiles::write(partition, mark, &Metric::default(), bucket, &profiles).await.expect("written");
     }
+}
+
+/// What passes have learned until today from the last days of a series.
+fn learned(series: &series::Series, today: i32) -> UsageProfile {
+    let days = &series.days[series.days.len().saturating_sub(PAST_DAYS)..];
+    let first = today - i32::try_from(days.len()).expect("few days");
+    let mut profile = UsageProfile::beginning(first - 1);
+    for (day, of) in (first..today).zip(days) {
+        for (hour, units) in (0_u8..).zip(of.cumulated()).skip(1) {
+            profile.observe(DayCount { day, since: f64::from(hour - 1), hour: f64::from(hour), units });
+        }
+    }
+    profile
 }
 
 /// Days as the archive stores them.

@@ -1,7 +1,7 @@
-//! The stored form of a profile, packed without loss: a million of them take less than 200 MB of Redis. Pure.
+//! The stored form of a profile, packed without loss. Pure.
 //!
 //! The form is a stream of bits. Shares and hours differ little from those of the hour before, so the differences are
-//! stored. Version 1 was 182 bytes with a fixed place for each number, and is still read.
+//! stored.
 
 use super::bit_stream::{BitReader, BitWriter, bits_of_small};
 use super::profile::{DayHours, FACTOR_ONE, HOURS, UsageProfile};
@@ -10,10 +10,6 @@ use super::profile::{DayHours, FACTOR_ONE, HOURS, UsageProfile};
 const STORED_BYTES_MAX: usize = 200;
 /// The first byte of the stored form.
 const VERSION: u8 = 2;
-/// The first byte of the form with a fixed length.
-const FIXED_VERSION: u8 = 1;
-/// Its length, bytes.
-const FIXED_BYTES: usize = 182;
 
 /// What the first of 24 shares differs from: a 24th of 65535.
 const SHARE_FIRST: u16 = 2_730;
@@ -54,12 +50,8 @@ impl UsageProfile {
 
     /// Reads the stored form. `None` if it is cut, or of another version.
     pub fn from_stored(stored: &[u8]) -> Option<Self> {
-        let read = match stored.split_first()? {
-            (&VERSION, packed) => Self::from_packed(packed),
-            (&FIXED_VERSION, fixed) => Self::from_fixed(fixed),
-            _ => None,
-        };
-        read.filter(|Self { level, today, .. }| {
+        let packed = stored.strip_prefix(&[VERSION])?;
+        Self::from_packed(packed).filter(|Self { level, today, .. }| {
             let is_valid = |number: f64| number.is_finite() && number >= 0.0;
             is_valid((*level).into()) && today.units().into_iter().all(is_valid)
         })
@@ -96,30 +88,6 @@ impl UsageProfile {
         let today = DayHours { day, hours };
         Some(Self { level, week, shares, seen, miss, days, today, counted, is_partial })
     }
-
-    fn from_fixed(fixed: &[u8]) -> Option<Self> {
-        let fixed: &[u8; FIXED_BYTES - 1] = fixed.try_into().ok()?;
-        let (level, rest) = fixed.split_first_chunk()?;
-        let (week, rest) = numbers(rest)?;
-        let (first, rest) = numbers(rest)?;
-        let (second, rest) = numbers(rest)?;
-        let (seen, rest) = rest.split_first_chunk::<2>()?;
-        let ([miss, days], rest) = numbers(rest)?;
-        let (hours, rest) = numbers(rest)?;
-        let (day, rest) = rest.split_first_chunk()?;
-        let (counted, rest) = rest.split_first_chunk()?;
-        let [is_partial] = rest else { return None };
-        let today = DayHours { day: i32::from_le_bytes(*day), hours };
-        let (counted, is_partial) = (u64::from_le_bytes(*counted), *is_partial != 0);
-        let (level, shares, seen) = (f32::from_le_bytes(*level), [first, second], *seen);
-        Some(Self { level, week, shares, seen, miss, days, today, counted, is_partial })
-    }
-}
-
-/// The next numbers of 16 bits.
-fn numbers<const N: usize>(stored: &[u8]) -> Option<([u16; N], &[u8])> {
-    let (taken, rest) = stored.split_at_checked(2 * N)?;
-    Some((std::array::from_fn(|index| u16::from_le_bytes([taken[2 * index], taken[2 * index + 1]])), rest))
 }
 
 /// How a number differs from a similar one: small for both signs.
@@ -158,20 +126,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The form of version 1.
-    fn fixed(profile: &UsageProfile) -> Vec<u8> {
-        let UsageProfile { level, week, shares, seen, miss, days, today, counted, is_partial } = profile;
-        let mut stored = vec![FIXED_VERSION];
-        stored.extend(level.to_le_bytes());
-        stored.extend(week.iter().chain(shares.iter().flatten()).flat_map(|of| of.to_le_bytes()));
-        stored.extend(seen);
-        stored.extend([miss, days].into_iter().chain(&today.hours).flat_map(|of| of.to_le_bytes()));
-        stored.extend(today.day.to_le_bytes());
-        stored.extend(counted.to_le_bytes());
-        stored.push(u8::from(*is_partial));
-        stored
-    }
-
     fn hours() -> impl Strategy<Value = [u16; HOURS]> {
         let hour = prop_oneof![Just(0), 0x3f80..0x4800_u16, 0..0x7f80_u16];
         prop_oneof![Just([0; HOURS]), prop::array::uniform24(0x4280..0x4400_u16), prop::array::uniform24(hour)]
@@ -197,30 +151,23 @@ mod tests {
     }
 
     proptest! {
-        /// A profile that is read back as another one would change forecasts for weeks; one that an older version
-        /// stored must not be lost.
+        /// A profile that is read back as another one would change forecasts for weeks.
         #[test]
-        fn any_profile_is_read_back_from_both_forms(profile in profiles()) {
+        fn any_profile_is_read_back(profile in profiles()) {
             let stored = profile.to_stored();
             prop_assert!(stored.len() <= STORED_BYTES_MAX, "{} bytes", stored.len());
             prop_assert_eq!(UsageProfile::from_stored(&stored), Some(profile.clone()));
             prop_assert_eq!(UsageProfile::from_stored(&stored[..stored.len() - 1]), None);
             prop_assert_eq!(UsageProfile::from_stored(&[&stored[..], b"x"].concat()), None);
-            let fixed = fixed(&profile);
-            prop_assert_eq!(UsageProfile::from_stored(&fixed), Some(profile));
-            prop_assert_eq!(UsageProfile::from_stored(&fixed[..FIXED_BYTES - 1]), None);
-            prop_assert_eq!(UsageProfile::from_stored(&[&[3], &stored[1..]].concat()), None);
-            prop_assert_eq!(UsageProfile::from_stored(&[&[0], &fixed[1..]].concat()), None);
+            prop_assert_eq!(UsageProfile::from_stored(&[&[VERSION + 1], &stored[1..]].concat()), None);
         }
 
         #[test]
         fn whatever_is_stored_leaves_numbers_that_can_be_computed_with(
             stored in prop::collection::vec(any::<u8>(), 0..200)
         ) {
-            for version in [FIXED_VERSION, VERSION] {
-                if let Some(read) = UsageProfile::from_stored(&[&[version], &stored[..]].concat()) {
-                    prop_assert!(read.level.is_finite() && read.today.units().iter().all(|units| *units >= 0.0));
-                }
+            if let Some(read) = UsageProfile::from_stored(&[&[VERSION], &stored[..]].concat()) {
+                prop_assert!(read.level.is_finite() && read.today.units().iter().all(|units| *units >= 0.0));
             }
         }
     }
@@ -231,7 +178,6 @@ mod tests {
         for level in [f32::NAN, f32::INFINITY, -1.0] {
             let profile = UsageProfile { level, ..profile.clone() };
             assert_eq!(UsageProfile::from_stored(&profile.to_stored()), None);
-            assert_eq!(UsageProfile::from_stored(&fixed(&profile)), None);
         }
         let mut endless = profile;
         endless.today.hours[23] = 0x7f80;
