@@ -81,7 +81,7 @@ pub(super) struct AlertsQuery {
     /// Only those raised at this time or later.
     #[schemars(extend("format" = "date-time"))]
     since: Option<String>,
-    /// If true, only those that nobody was notified of.
+    /// If true, only those that nobody was notified of, without those that a mute held back.
     #[schemars(with = "Option<bool>")]
     nobody: Option<String>,
     /// The `next` of the page before; the first page without it.

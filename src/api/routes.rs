@@ -292,7 +292,7 @@ pub const ROUTES: &[Route] = &[
         .operation(
             "listNear",
             "overview",
-            "List the subjects near to a limit or above it, the highest percentage first",
+            "List the subjects near to a limit or above it, those that run out first come first",
         )
         .about(
             "Those with alerts in periods that go on, from slices of the recorded alerts. A page may be shorter than \

@@ -6,7 +6,7 @@ use super::connect;
 use super::context::CliContext;
 use crate::terminal::hint::NeedsAttention;
 use crate::terminal::output::{self, FormatArgs, Output, Table};
-use crate::types::text::{grouped, printable};
+use crate::types::text::{grouped, pluralize, printable};
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::overview::{NearOverviewView, OverviewError, OverviewView, SendingOverviewView};
@@ -40,7 +40,7 @@ pub async fn run(args: StatusArgs, context: &CliContext) -> anyhow::Result<()> {
 }
 
 fn print(overview: &OverviewView, output: &mut Output) -> anyhow::Result<()> {
-    let OverviewView { verdict, problems, sending, near, newest_alerts, .. } = overview;
+    let OverviewView { verdict, problems, sending, near, muted_alerts, newest_alerts, .. } = overview;
     output.sentence(verdict)?;
     for problem in problems {
         output.sentence("")?;
@@ -48,7 +48,12 @@ fn print(overview: &OverviewView, output: &mut Output) -> anyhow::Result<()> {
         output.behind("  ", 2, &printable(&problem.command))?;
     }
     output.sentence("")?;
-    output.pairs(&[("near a limit", near_line(near)), ("deliveries", sending_line(sending))])?;
+    let mut pairs = vec![("near a limit", near_line(near)), ("deliveries", sending_line(sending))];
+    if *muted_alerts > 0 {
+        let alerts = pluralize(*muted_alerts as u64, "alert was", "alerts were");
+        pairs.push(("muted", format!("{alerts} not sent because of a mute")));
+    }
+    output.pairs(&pairs)?;
     if newest_alerts.is_empty() {
         return Ok(());
     }
@@ -75,6 +80,7 @@ fn row(NotifiedAlertView { alert, deliveries }: &NotifiedAlertView) -> Vec<Strin
         AlertOutcome::Notified => deliveries.notified.to_string(),
         AlertOutcome::OnTheWay => "on the way".to_owned(),
         AlertOutcome::HigherSent => "by a higher threshold".to_owned(),
+        AlertOutcome::Muted => "muted".to_owned(),
         AlertOutcome::Nobody => "nobody".to_owned(),
     };
     vec![

@@ -10,12 +10,28 @@ use super::lists::Asked;
 use super::parsed_query::ParsedQuery;
 use super::state::WithConsole;
 use crate::api::problem::{CALL_TIMEOUT, within};
-use crate::views::near::{NearCursor, NearSubjectView};
+use crate::forecast::ForecastState;
+use crate::views::near::{NearCursor, NearSubjectView, sort};
 
 /// Number of subjects after which no further slice is read.
 const ROWS_MAX: usize = 10_000;
 /// Number of subjects of a slice.
 const SLICE_ROWS_MAX: usize = 5_000;
+
+const HEADING: [&str; 12] = [
+    "subject",
+    "plan",
+    "metric",
+    "window",
+    "period",
+    "used",
+    "limit",
+    "used_percent",
+    "resets_at",
+    "notified",
+    "forecast",
+    "expected_at",
+];
 
 /// `GET /near.csv`
 pub(super) async fn near(
@@ -29,8 +45,8 @@ pub(super) async fn near(
         subjects.extend(view.subjects);
         from = super::lists::position(view.next.as_deref().unwrap_or_default())?;
     }
-    subjects.sort_by(|a, b| b.used_percent.total_cmp(&a.used_percent));
-    let mut csv = String::from("subject,plan,metric,window,period,used,limit,used_percent,resets_at,notified\r\n");
+    sort(&mut subjects);
+    let mut csv = HEADING.join(",") + "\r\n";
     for row in &subjects {
         csv += &cells(row).map(|cell| quoted(&cell)).join(",");
         csv += "\r\n";
@@ -40,8 +56,9 @@ pub(super) async fn near(
     Ok((headers, csv).into_response())
 }
 
-fn cells(row: &NearSubjectView) -> [String; 10] {
-    let highest = row.reached.last();
+fn cells(row: &NearSubjectView) -> [String; HEADING.len()] {
+    let (highest, forecast) = (row.reached.last(), row.forecast.as_ref());
+    let state = if row.limit <= row.used { Some(ForecastState::Reached) } else { forecast.map(|of| of.state) };
     [
         row.subject.to_string(),
         row.plan.clone(),
@@ -53,6 +70,8 @@ fn cells(row: &NearSubjectView) -> [String; 10] {
         row.used_percent.to_string(),
         row.resets_at.map(|at| at.0.to_string()).unwrap_or_default(),
         highest.map(|reached| reached.deliveries.outcome.as_str().to_owned()).unwrap_or_default(),
+        state.map(|state| state.as_str().to_owned()).unwrap_or_default(),
+        forecast.and_then(|of| of.expected_at).map(|at| at.0.to_string()).unwrap_or_default(),
     ]
 }
 

@@ -22,7 +22,8 @@ use crate::html::chart::Chart;
 use crate::html::fields::Fields;
 use crate::html::href::href_to;
 use crate::ledger::batch::MetricPeriod;
-use crate::outbox::DeliveryAction;
+use crate::outbox::{DeliveryAction, Pause, read_pause};
+use crate::redis_client::Partition;
 use crate::subjects::Plans;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
 use crate::views::actions::newest;
@@ -138,7 +139,9 @@ pub(super) async fn near(
         "near.csv",
         &[("metric", set(&asked.metric)), ("window", set(&asked.window)), ("percent", set(&asked.percent))],
     );
-    let (metrics, windows) = (limited_metrics(&console.observer.plans), Window::ALL);
+    let mut metrics = known_metrics(&console.observer.plans);
+    metrics.extend(view.subjects.iter().map(|row| row.metric.clone()).chain(filter.metric));
+    let windows = Window::ALL;
     let content = context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows), formats => formats(&console) };
     Ok(rendered_html("near.html", &visitor, content))
 }
@@ -148,10 +151,11 @@ fn formats(console: &ConsoleState) -> Value {
     shown(&console.observer.plans.formats())
 }
 
-/// The metrics that plans limit.
-fn limited_metrics(plans: &Plans) -> BTreeSet<Metric> {
+/// The metrics that plans limit, and those with a name or unit.
+fn known_metrics(plans: &Plans) -> BTreeSet<Metric> {
+    let described = plans.formats().keys().cloned().collect::<Vec<_>>();
     let plans = plans.names().into_iter().filter_map(|name| plans.get(&name));
-    plans.flat_map(|plan| plan.limits.keys().cloned().collect::<Vec<_>>()).collect()
+    plans.flat_map(|plan| plan.limits.keys().cloned().collect::<Vec<_>>()).chain(described).collect()
 }
 
 /// `GET /alerts`
@@ -196,9 +200,11 @@ pub(super) async fn deliveries(
             Some(DeliveryState::Dead) if from.is_none() => Some(dead_causes(partitions, None).await?),
             _ => None,
         };
-        Ok::<_, redis::RedisError>((listed, causes))
+        let Partition { client, keys } = partitions.first();
+        Ok::<_, redis::RedisError>((listed, causes, read_pause(client, keys).await?))
     };
-    let ((deliveries, next), causes) = within(CALL_TIMEOUT, read).await?;
+    let ((deliveries, next), causes, pause) = within(CALL_TIMEOUT, read).await?;
+    let pause = pause.map(|Pause { since, reason }| context! { since => since.map(|at| at.to_string()), reason });
     let next = asked.href("deliveries", next.map(|next| Cursor(next).to_string()).as_deref());
     let (states, channels) = (DeliveryState::ALL, Channel::ALL);
     // Of all that match. Without a state, nothing applies to all of them.
@@ -206,7 +212,9 @@ pub(super) async fn deliveries(
     let to_all =
         |action: DeliveryAction| (action.as_str(), href_with_filter("act", &[("do", action.as_str())], &fields));
     let of_all: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(to_all).collect();
-    let content = context! { title => "Deliveries", deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
+    let applies = |action: &DeliveryAction| deliveries.iter().any(|of| action.takes().contains(&of.state));
+    let of_selected: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(|action| action.as_str()).collect();
+    let content = context! { title => "Deliveries", pause, of_selected, deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
     Ok(rendered_html("deliveries.html", &visitor, content))
 }
 
@@ -274,12 +282,10 @@ pub(super) async fn top(
         Some(by) => Some(ranking(&console, &asked, by).await?),
         None => None,
     };
-    let windows = Window::ALL;
-    Ok(rendered_html(
-        "top.html",
-        &visitor,
-        context! { title => "Who uses most?", view => shown(&view), asked => shown(&asked), windows => shown(&windows) },
-    ))
+    let (windows, metric) = (Window::ALL, Metric::default());
+    let metric = set(&asked.metric).unwrap_or(metric.as_str());
+    let content = context! { title => "Who uses most?", view => shown(&view), asked => shown(&asked), metric, windows => shown(&windows) };
+    Ok(rendered_html("top.html", &visitor, content))
 }
 
 async fn ranking(console: &ConsoleState, asked: &Asked, by: RankingOrder) -> Result<top::TopView, ConsoleError> {

@@ -51,20 +51,23 @@ pub(super) struct SearchQuery {
     sent: String,
 }
 
-/// `GET /subjects`: an exact id opens the subject, anything else lists those that begin with it.
+/// `GET /subjects`: the id of a delivery or a subject opens it, anything else lists the subjects that begin with it.
 pub(super) async fn search(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
     ParsedQuery(SearchQuery { q, after, .. }): ParsedQuery<SearchQuery>,
 ) -> Result<Response, ConsoleError> {
     let (q, partition) = (q.trim(), console.observer.partitions.first());
+    let opened = |page, id| (StatusCode::SEE_OTHER, [(LOCATION, href_to(page, &[("id", Some(id))]))]).into_response();
+    if let (true, Ok(delivery)) = (q.starts_with("delivery_"), delivery_id(q)) {
+        return Ok(opened("delivery", delivery.as_str()));
+    }
     let exact: Option<Subject> = q.parse().ok();
     let from: Option<Subject> = position(&after)?;
     if let (Some(exact), None) = (&exact, &from)
         && !within(CALL_TIMEOUT, subject::read_fields(partition, exact)).await?.is_empty()
     {
-        let link = href_to("subject", &[("id", Some(exact.as_str()))]);
-        return Ok((StatusCode::SEE_OTHER, [(LOCATION, link)]).into_response());
+        return Ok(opened("subject", exact.as_str()));
     }
     let read = console.subjects.subjects(&console.observer, q, from.as_ref(), ROWS_MAX);
     let IndexPart { mut rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
@@ -74,7 +77,7 @@ pub(super) async fn search(
     let next = next.map(|next| Cursor(next).to_string());
     let next = next.map(|next| href_to("subjects", &[("q", Some(q)), ("after", Some(&next))]));
     let exact = exact.as_ref().map(Subject::as_str);
-    let content = context! { title => "Subjects", rows => shown(&rows), subjects, is_complete, next, q, exact };
+    let content = context! { title => "Subjects", formats => shown(&console.observer.plans.formats()), rows => shown(&rows), subjects, is_complete, next, q, exact };
     Ok(rendered_html("subjects.html", &visitor, content))
 }
 
@@ -143,7 +146,8 @@ pub(super) async fn show(
     let name = settings.name.as_ref();
     let title = name.map_or_else(|| id.to_string(), |name| format!("{name} ({id})"));
     let has_portal = console.portal_urls.is_some();
-    let content = context! { title, has_portal, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), grants => shown(&grants), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
+    let gets: Vec<String> = settings.contacts.iter().map(|contact| contact.filter.summary()).collect();
+    let content = context! { title, has_portal, gets, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), grants => shown(&grants), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redis::RedisResult;
+use redis::{FromRedisValue as _, RedisResult, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -12,8 +12,10 @@ use crate::contacts::Contact;
 use crate::contacts::resolver::ResolvedContacts;
 use crate::outbox::MultiplePolicy;
 use crate::outbox::fan_out::NO_CONTACT;
+use crate::subjects::SubjectMutes;
+use crate::subjects::mutes::mute_field;
 use crate::types::text_form::text_enum;
-use crate::types::{Alert, Channel, ContactId, DeliveryId, DeliveryState, Subject};
+use crate::types::{Alert, Channel, ContactId, DeliveryId, DeliveryState, Metric, Mute, Subject};
 
 text_enum! {
     /// Whether somebody was notified of an alert.
@@ -24,8 +26,10 @@ text_enum! {
         OnTheWay = "on_the_way",
         /// None was made, because the same usage reached a higher threshold, whose alert is sent instead.
         HigherSent = "higher_sent",
+        /// None was sent: every delivery ended because of a mute.
+        Muted = "muted",
         /// None has arrived, and none will be attempted: the subject has no contact, no contact accepts the threshold,
-        /// or every delivery ended without arriving.
+        /// or every delivery ended without arriving, and not all of them because of a mute.
         Nobody = "nobody",
     }
 }
@@ -38,6 +42,9 @@ pub struct AlertDeliveriesView {
     /// Number of contacts that the alert has reached.
     pub notified: usize,
     pub deliveries: Vec<AlertDeliveryView>,
+    /// The mute of its subject or metric that is in force now; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mute: Option<Mute>,
 }
 
 /// A delivery of an alert.
@@ -69,7 +76,7 @@ pub struct AlertOutcomes {
 }
 
 impl Observer {
-    /// Reads the deliveries of these alerts: in two calls, and one more if an alert has none.
+    /// Reads the deliveries of these alerts: in four calls, and one more if an alert has none.
     pub async fn outcomes(&self, alerts: &[&Alert]) -> RedisResult<AlertOutcomes> {
         if alerts.is_empty() {
             return Ok(AlertOutcomes::default());
@@ -103,8 +110,11 @@ impl Observer {
             })
             .collect();
         let is_fanned_out = deliveries.iter().all(|of_alert| !of_alert.is_empty()) || self.outbox_is_empty().await?;
-        let judged =
-            alerts.iter().zip(deliveries).map(|(alert, deliveries)| self.judge(alert, deliveries, is_fanned_out));
+        let mutes = self.mutes_of(alerts).await?;
+        let judged = alerts.iter().zip(deliveries).map(|(alert, deliveries)| {
+            let mute = mutes.get(&(&alert.subject, &alert.metric)).cloned();
+            self.judge(alert, deliveries, mute, is_fanned_out)
+        });
         let with_disabled = subjects.into_iter().zip(contacts).filter(|(_, contacts)| !contacts.disabled.is_empty());
         let disabled = with_disabled.map(|(subject, contacts)| (subject.clone(), contacts.disabled)).collect();
         Ok(AlertOutcomes { deliveries: judged.collect(), disabled })
@@ -118,6 +128,27 @@ impl Observer {
         all.chain([ContactId::from_stored(NO_CONTACT)]).collect()
     }
 
+    /// The mutes that are in force, by subject and metric. A key of another type mutes nothing.
+    async fn mutes_of<'a>(&self, alerts: &[&'a Alert]) -> RedisResult<BTreeMap<(&'a Subject, &'a Metric), Mute>> {
+        let first = self.partitions.first();
+        let of: BTreeSet<(&Subject, &Metric)> = alerts.iter().map(|alert| (&alert.subject, &alert.metric)).collect();
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
+        for (subject, metric) in &of {
+            let fields = [mute_field(None), mute_field(Some(*metric))];
+            pipeline.cmd("HMGET").arg(first.keys.subject(subject)).arg(&fields);
+        }
+        let replies: Vec<RedisResult<Value>> = first.client.pipe(&pipeline).await?;
+        let now = first.client.server_time().await?;
+        let in_force = of.into_iter().zip(replies).filter_map(|((subject, metric), reply)| {
+            let values = Vec::<Option<Vec<u8>>>::from_redis_value(reply.ok()?).ok()?;
+            let fields = [mute_field(None), mute_field(Some(metric))].into_iter().zip(values);
+            let (mutes, _) = SubjectMutes::read(fields.filter_map(|(field, value)| Some((field, value?))), now);
+            Some(((subject, metric), mutes.mute_of(metric)?.mute.clone()))
+        });
+        Ok(in_force.collect())
+    }
+
     async fn outbox_is_empty(&self) -> RedisResult<bool> {
         let mut pipeline = redis::pipe();
         for partition in self.partitions.iter() {
@@ -128,7 +159,13 @@ impl Observer {
     }
 
     /// `is_fanned_out`: no alert waits for its deliveries.
-    fn judge(&self, alert: &Alert, deliveries: Vec<AlertDeliveryView>, is_fanned_out: bool) -> AlertDeliveriesView {
+    fn judge(
+        &self,
+        alert: &Alert,
+        deliveries: Vec<AlertDeliveryView>,
+        mute: Option<Mute>,
+        is_fanned_out: bool,
+    ) -> AlertDeliveriesView {
         let in_state = |state| deliveries.iter().filter(move |delivery| delivery.state == state);
         let notified = in_state(DeliveryState::Delivered).count();
         let will_be_attempted = in_state(DeliveryState::Pending).any(|delivery| delivery.channel != Channel::None);
@@ -138,8 +175,9 @@ impl Observer {
             _ if will_be_attempted => AlertOutcome::OnTheWay,
             [] if leaves_to_higher => AlertOutcome::HigherSent,
             [] if !is_fanned_out => AlertOutcome::OnTheWay,
+            [_, ..] if in_state(DeliveryState::Muted).count() == deliveries.len() => AlertOutcome::Muted,
             _ => AlertOutcome::Nobody,
         };
-        AlertDeliveriesView { outcome, notified, deliveries }
+        AlertDeliveriesView { outcome, notified, deliveries, mute }
     }
 }

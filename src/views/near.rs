@@ -12,6 +12,7 @@ use super::alert_outcomes::AlertDeliveriesView;
 use super::forecast::{ForecastView, LimitInUse, read_forecasts};
 use super::top::{PlanAndLimit, SETTINGS_AT_ONCE, plans_and_limits};
 use super::{Cursor, Observer, alerts};
+use crate::forecast::ForecastState;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::raised_scan::{self, RaisedPosition};
@@ -22,11 +23,17 @@ use crate::types::{
     Alert, AlertId, AlertThreshold, DisplayName, Metric, MetricUnit, Percent, Period, Subject, UnixMs, Window, keys,
 };
 
+/// Number of limits in a slice, those with the highest share, that are ordered by their forecasts: more would make the
+/// page slow.
+const FORESEEN_MAX: usize = 500;
+
 /// Subjects near to a limit, in one slice of the recorded alerts.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "NearList")]
 pub struct NearView {
-    /// The highest percentage first, within the slice.
+    /// Within the slice: those that will probably reach their limit, by the expected time; the others below it, the
+    /// highest percentage first; those that have reached it. Forecasts order the 500 highest percentages below a
+    /// limit.
     pub subjects: Vec<NearSubjectView>,
     /// Number of recorded alerts in the slice.
     pub examined: usize,
@@ -95,8 +102,22 @@ pub struct NearCursor {
     after: Option<Place>,
 }
 
-/// The order within a slice: permille of the limit, highest first, then by name.
-type Place = (Reverse<u64>, Subject, Metric, Period);
+/// The order within a slice: by urgency, then by name.
+type Place = (Urgency, Subject, Metric, Period);
+
+/// The expected time of reaching the limit, and permille of the limit, highest first.
+type Urgency = (NearState, UnixMs, Reverse<u64>);
+
+/// In the order of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum NearState {
+    /// It will probably reach its limit.
+    RunsOut,
+    /// It is below its limit.
+    Below,
+    /// It has reached its limit.
+    UsedUp,
+}
 
 /// A subject and a limit.
 #[derive(Debug)]
@@ -108,6 +129,7 @@ pub struct NearRow {
     limit: u64,
     /// Ascending by the count that reaches them; at least one.
     alerts: Vec<Alert>,
+    forecast: Option<ForecastView>,
 }
 
 /// A slice of the records.
@@ -121,13 +143,36 @@ pub struct NearSlice {
 
 impl NearRow {
     pub fn permille(&self) -> u64 {
-        let share = u128::from(self.count.used) * 1000 / u128::from(self.limit);
-        u64::try_from(share).unwrap_or(u64::MAX)
+        permille(self.count.used, self.limit)
+    }
+
+    pub fn is_below(&self) -> bool {
+        self.count.used < self.limit
     }
 
     fn place(&self) -> Place {
-        (Reverse(self.permille()), self.count.subject.clone(), self.of.metric.clone(), self.of.period)
+        let urgency = urgency(self.count.used, self.limit, self.forecast.as_ref());
+        (urgency, self.count.subject.clone(), self.of.metric.clone(), self.of.period)
     }
+}
+
+fn permille(used: u64, limit: u64) -> u64 {
+    u64::try_from(u128::from(used) * 1000 / u128::from(limit)).unwrap_or(u64::MAX)
+}
+
+fn urgency(used: u64, limit: u64, forecast: Option<&ForecastView>) -> Urgency {
+    let is_probable = |of: &&ForecastView| matches!(of.state, ForecastState::Possible | ForecastState::Likely);
+    let (state, expected_at) = match forecast.filter(is_probable) {
+        _ if limit <= used => (NearState::UsedUp, None),
+        Some(forecast) => (NearState::RunsOut, forecast.expected_at),
+        None => (NearState::Below, None),
+    };
+    (state, expected_at.map_or(UnixMs::MAX, |at| at.0), Reverse(permille(used, limit)))
+}
+
+/// Brings the rows of several slices into the order of one.
+pub fn sort(subjects: &mut [NearSubjectView]) {
+    subjects.sort_by_key(|row| urgency(row.used, row.limit, row.forecast.as_ref()));
 }
 
 impl Observer {
@@ -142,32 +187,36 @@ impl Observer {
             None => next.map(|slice| NearCursor { slice: Some(slice), after: None }),
         };
         rows.truncate(limit);
-        let subjects = self.near_views(&rows, now).await?;
+        self.foresee(&mut rows, now).await?;
+        let subjects = self.near_views(&rows).await?;
         let next = next.map(|next| Cursor(next).to_string());
         Ok(NearView { subjects, examined, next, read_at: Rfc3339(now) })
     }
 
-    /// The rows, with who was notified and when the limit will be reached.
-    pub(super) async fn near_views(&self, rows: &[NearRow], now: UnixMs) -> RedisResult<Vec<NearSubjectView>> {
+    /// The rows, with who was notified.
+    pub(super) async fn near_views(&self, rows: &[NearRow]) -> RedisResult<Vec<NearSubjectView>> {
         let raised: Vec<&Alert> = rows.iter().flat_map(|row| &row.alerts).collect();
         let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
-        let mut views: Vec<NearSubjectView> =
-            rows.iter().map(|row| NearSubjectView::new(row, &self.plans, deliveries.by_ref())).collect();
-        let below = rows.iter().filter(|row| row.count.used < row.limit).map(|row| LimitInUse {
+        Ok(rows.iter().map(|row| NearSubjectView::new(row, &self.plans, deliveries.by_ref())).collect())
+    }
+
+    /// Adds the missing forecasts of limits that are not reached.
+    async fn foresee(&self, rows: &mut [NearRow], now: UnixMs) -> RedisResult<()> {
+        let is_missing = |row: &&mut NearRow| row.is_below() && row.forecast.is_none();
+        let mut missing: Vec<&mut NearRow> = rows.iter_mut().filter(is_missing).collect();
+        let limits = missing.iter().map(|row| LimitInUse {
             subject: &row.count.subject,
             metric: &row.of.metric,
             period: row.of.period,
             used: row.count.used,
             limit: row.limit,
         });
-        let forecasts = read_forecasts(&self.partitions, &self.plans, &below.collect::<Vec<_>>(), now).await?;
-        for (view, forecast) in views.iter_mut().filter(|view| view.used < view.limit).zip(forecasts) {
-            view.forecast = forecast;
-        }
-        Ok(views)
+        let forecasts = read_forecasts(&self.partitions, &self.plans, &limits.collect::<Vec<_>>(), now).await?;
+        missing.iter_mut().zip(forecasts).for_each(|(row, forecast)| row.forecast = forecast);
+        Ok(())
     }
 
-    /// Reads a slice of the records, with the counts and limits of now.
+    /// Reads a slice of the records, with the counts and limits of now, and the forecasts of the highest shares.
     pub async fn near_slice(
         &self,
         filter: &NearFilter,
@@ -189,6 +238,9 @@ impl Observer {
             rows.extend(self.near_of(of, subjects).await?);
         }
         rows.retain(|row| filter.percent.is_none_or(|percent| row.permille() >= u64::from(percent.get()) * 10));
+        rows.sort_by_cached_key(NearRow::place);
+        let foreseen = rows.len().min(FORESEEN_MAX);
+        self.foresee(&mut rows[..foreseen], now).await?;
         rows.sort_by_cached_key(NearRow::place);
         Ok(NearSlice { rows, examined, next: slice.next })
     }
@@ -218,7 +270,7 @@ impl Observer {
         )| {
             let limit = limit.filter(|limit| *limit > 0)?;
             alerts.sort_by_key(|alert| (alert.threshold_units, alert.threshold));
-            Some(NearRow { count, of: of.clone(), name, plan, limit, alerts })
+            Some(NearRow { count, of: of.clone(), name, plan, limit, alerts, forecast: None })
         };
         Ok(subjects.into_values().zip(counts).zip(settings).filter_map(row).collect())
     }
@@ -245,8 +297,32 @@ impl NearSubjectView {
             limit: row.limit,
             used_percent: used_percent(row.count.used, row.limit),
             resets_at: row.alerts.last().and_then(|alert| alert.resets_at),
-            forecast: None,
+            forecast: row.forecast.clone(),
             reached: reached.collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who has run out already would hide who runs out next.
+    #[test]
+    fn those_that_run_out_first_come_first() {
+        let foreseen = |state, at: Option<i64>| Some(ForecastView::sample(state, at.map(UnixMs).map(Rfc3339)));
+        let in_order = [
+            ("soon", 400, foreseen(ForecastState::Possible, Some(1))),
+            ("later", 700, foreseen(ForecastState::Likely, Some(2))),
+            ("in this period", 800, foreseen(ForecastState::Likely, None)),
+            ("unlikely", 999, foreseen(ForecastState::Unlikely, None)),
+            ("no forecast", 998, None),
+            ("most", 2_000, None),
+            ("used up", 1_000, foreseen(ForecastState::Reached, None)),
+        ];
+        let mut sorted: Vec<_> = in_order.iter().rev().collect();
+        sorted.sort_by_key(|(_, used, forecast)| urgency(*used, 1_000, forecast.as_ref()));
+        let names = |of: &[&(&'static str, u64, Option<ForecastView>)]| of.iter().map(|one| one.0).collect::<Vec<_>>();
+        assert_eq!(names(&sorted), names(&in_order.iter().collect::<Vec<_>>()));
     }
 }

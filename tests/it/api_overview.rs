@@ -46,7 +46,7 @@ fn column<'a>(listed: &'a Value, field: &str) -> Vec<&'a str> {
 /// An operator must see who runs out first, and whether that customer knows: a stale count or a lost notification
 /// would mislead.
 #[tokio::test]
-async fn subjects_near_a_limit_are_listed_by_percent_with_who_was_notified() {
+async fn subjects_near_a_limit_are_listed_by_urgency_with_who_was_notified() {
     let outbox = Outbox::start();
     for (name, percent, used) in [("alice", 80, 4990), ("bob", 80, 5100), ("bob", 100, 5100), ("carol", 80, 100)] {
         let raised = raise(&outbox.client, name, percent, used, 1000).await;
@@ -56,24 +56,28 @@ async fn subjects_near_a_limit_are_listed_by_percent_with_who_was_notified() {
         }
     }
     end_all(&outbox, &Settlement::Delivered(Outcome::delivered())).await;
+    let key = outbox.keys.subject(&subject("alice"));
+    let () = outbox.run("HSET", &[key.as_str(), "muted:requests", "2100-01-01T00:00:00Z moving"]).await;
     let (daemon, api) = idle(&outbox).await;
     let near = get(&api, "/v1/near").await;
-    assert_eq!(column(&near["subjects"], "subject"), ["bob", "alice", "carol"]);
+    assert_eq!(column(&near["subjects"], "subject"), ["alice", "carol", "bob"], "who has used up all comes last");
     assert_eq!((&near["examined"], &near["next"]), (&json!(4), &Value::Null));
-    let [bob, alice, carol] = near["subjects"].as_array().expect("a list").as_slice() else { panic!("{near}") };
+    let [alice, carol, bob] = near["subjects"].as_array().expect("a list").as_slice() else { panic!("{near}") };
     assert_eq!((&bob["used"], &bob["limit"], &bob["used_percent"]), (&json!(5100), &json!(5000), &json!(102.0)));
     let thresholds = bob["reached"].as_array().expect("a list").iter().map(|one| &one["threshold"]["percent"]);
     assert_eq!(thresholds.collect::<Vec<_>>(), [&json!(80), &json!(100)]);
     assert_eq!((&alice["reached"][0]["outcome"], &alice["reached"][0]["notified"]), (&json!("notified"), &json!(1)));
     assert_eq!(alice["reached"][0]["deliveries"][0]["contact_id"], json!(email("alice").id));
     assert_eq!(carol["reached"][0]["outcome"], "nobody");
+    let mute = json!({"until": "2100-01-01T00:00:00.000Z", "reason": "moving"});
+    assert_eq!((&alice["reached"][0]["mute"], &bob["reached"][0]["mute"]), (&mute, &Value::Null));
 
     assert_eq!(column(&get(&api, "/v1/near?percent=100").await["subjects"], "subject"), ["bob"]);
     assert_eq!(get(&api, "/v1/near?window=month").await["examined"], 0);
     assert_eq!(get(&api, "/v1/near?metric=tokens").await["examined"], 0);
     let first = get(&api, "/v1/near?limit=2").await;
     let rest = get(&api, &format!("/v1/near?limit=2&after={}", first["next"].as_str().expect("more"))).await;
-    assert_eq!(column(&rest["subjects"], "subject"), ["carol"]);
+    assert_eq!(column(&rest["subjects"], "subject"), ["bob"]);
     for (query, said) in [
         ("percent=0", "percent: must be a whole number of percent"),
         ("window=decade", "window: "),
@@ -92,6 +96,7 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
     let outbox = Outbox::start();
     let ends = [
         ("told", Some(Settlement::Delivered(Outcome::delivered()))),
+        ("muted", Some(Settlement::Muted("the subject is muted".to_owned()))),
         ("dead", Some(Settlement::Dead(outcome(OutcomeClass::Permanent)))),
         ("pending", None),
     ];
@@ -107,16 +112,16 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
     outbox.fan_out_new(&alone, &[]).await;
     let (daemon, api) = idle(&outbox).await;
     let listed = get(&api, "/v1/alerts/newest").await;
-    assert_eq!(column(&listed["alerts"], "subject"), ["alone", "pending", "dead", "told"]);
-    assert_eq!(column(&listed["alerts"], "outcome"), ["nobody", "on_the_way", "nobody", "notified"]);
-    assert_eq!((&listed["examined"], &listed["next"]), (&json!(4), &Value::Null));
+    assert_eq!(column(&listed["alerts"], "subject"), ["alone", "pending", "dead", "muted", "told"]);
+    assert_eq!(column(&listed["alerts"], "outcome"), ["nobody", "on_the_way", "nobody", "muted", "notified"]);
+    assert_eq!((&listed["examined"], &listed["next"]), (&json!(5), &Value::Null));
     let subjects = async |query: &str| -> Vec<String> {
         let listed = get(&api, &format!("/v1/alerts/newest?{query}")).await;
         column(&listed["alerts"], "subject").into_iter().map(str::to_owned).collect()
     };
     assert_eq!(subjects("nobody=true").await, ["alone", "dead"]);
     assert_eq!(subjects("percent=81").await, ["alone"]);
-    assert_eq!(subjects("window=day&metric=requests&limit=1000").await.len(), 4);
+    assert_eq!(subjects("window=day&metric=requests&limit=1000").await.len(), 5);
     assert_eq!(subjects("window=hour").await, [""; 0]);
     assert_eq!(subjects(&format!("since={}", alone.raised_at_ms)).await, ["alone"]);
     let (mut all, mut after) = (Vec::new(), String::new());
@@ -126,7 +131,7 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
         let Some(next) = part["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    assert_eq!(all, ["alone", "pending", "dead", "told"], "each once");
+    assert_eq!(all, ["alone", "pending", "dead", "muted", "told"], "each once");
     api.get("/v1/alerts/newest?nobody=1").await.expect_problem(400, "nobody: must be true or false");
     daemon.drain().await;
 }
@@ -174,10 +179,10 @@ async fn lists_of_many_subjects_are_read_in_bounded_slices() {
             let part = get(&api, &format!("{path}?limit=1000{after}")).await;
             assert!(calls(&outbox, &["hlen"]).await - before[0] <= 64 * 256, "hashes are counted without a bound");
             assert!(calls(&outbox, &["hvals"]).await - before[1] <= 256, "hashes are read without a bound");
-            // The counts and settings of a slice, the deliveries and forecasts of a page, and what the daemon reads
-            // meanwhile.
+            // The counts and settings of a slice with the forecasts that order it, the deliveries and forecasts of a
+            // page, and what the daemon reads meanwhile.
             let read = calls(&outbox, &["hget", "hmget"]).await - others;
-            assert!(read <= 3 * 5_100 + 12 * 1000 + 1000, "{read} hashes are read for one page of {path}");
+            assert!(read <= 3 * 5_100 + 8 * 500 + 13 * 1000 + 1000, "{read} hashes are read for one page of {path}");
             assert!(part["examined"].as_u64().is_some_and(|examined| examined <= 5_000), "{}", part["examined"]);
             slices.insert(part["examined"].as_u64());
             for name in column(&part[list], "subject") {
@@ -332,6 +337,26 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
     let system = get(&api, "/v1/system").await;
     assert_eq!((&system["daemons"][0]["sends"], &system["daemons"][0]["reads"]), (&json!(false), &json!([0])));
     assert_eq!(system["partitions"][0]["reader"], system["daemons"][0]["name"]);
+    daemon.drain().await;
+}
+
+/// An alarm about what somebody has muted on purpose teaches operators to ignore alarms.
+#[tokio::test]
+async fn an_alert_that_a_mute_held_back_needs_no_attention() {
+    let outbox = Outbox::start();
+    let raised = raise(&outbox.client, "alice", 100, 5100, 1000).await;
+    outbox.set_contacts(&subject("alice"), &stored(&[webhook("a")])).await;
+    outbox.fan_out_new(&raised, &[webhook("a")]).await;
+    let () = outbox.run("HSET", &[outbox.keys.subject(&subject("alice")).as_str(), "muted", "true"]).await;
+    let mut daemon = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN).start().await;
+    let api = Caller::of(&mut daemon).await.with_token(TOKEN);
+    let overview = eventually("the delivery has ended", || async {
+        Some(get(&api, "/v1/overview").await).filter(|overview| overview["muted_alerts"] == 1)
+    });
+    let overview = overview.await;
+    assert_eq!((&overview["problems"], &overview["newest_alerts"][0]["outcome"]), (&json!([]), &json!("muted")));
+    let printed = quotabell(["status"]).redis(&outbox.server.url()).run().expect_done();
+    assert!(printed.contains("1 alert was not sent because of a mute"), "{printed}");
     daemon.drain().await;
 }
 

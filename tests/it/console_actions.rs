@@ -118,9 +118,12 @@ async fn a_form_takes_effect_once() {
     assert!(page.text.contains(said), "{}", page.text);
     assert_eq!(admin.does(&form, &fields).await, said, "the same once more");
     assert_eq!(logged(&admin).await, ["ops pauseDeliveries - - 1"]);
+    let paused = async || admin.get("/deliveries").await.text.contains("</time>: moving &lt;b&gt;. Deliveries wait");
+    assert!(paused().await, "the list says why nothing is sent");
     let resume = admin.form("/", "sending", &[]).await;
     assert_eq!(resume.actions, ["resume"]);
     assert_eq!(admin.does(&resume, &[("do", "resume")]).await, "Sending continues.");
+    assert!(!paused().await);
     // The old form of the page before would pause again, but was sent already.
     assert_eq!(admin.does(&form, &fields).await, said);
     assert_eq!(admin.form("/", "sending", &[]).await.actions, ["pause"], "nothing is paused");

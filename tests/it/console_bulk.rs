@@ -79,6 +79,8 @@ async fn the_log_names_the_selected_deliveries() {
     let (outbox, dead) = with_dead(&["ann", "bob"]).await;
     let (daemon, address, _folder) = with_tokens(&outbox).await;
     let admin = Visitor::new(address).log_in(ADMIN).await;
+    let offered = forms(&admin.get("/deliveries").await.text).into_iter().find(|form| form.action == "act");
+    assert_eq!(offered.expect("a form").actions, ["replay", "retry", "discard"], "nothing is pending");
     let query = format!("do=discard&id={}&id={}", dead[0], dead[1]);
     let discard = forms(&preview(&admin, &query).await.text).pop().expect("a form");
     assert_eq!(admin.does(&discard, &[]).await, "2 deliveries discarded.");
@@ -159,6 +161,8 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
     let said = admin.does(&form, &[]).await;
     assert_eq!(said, "1 delivery cancelled. 1 delivery skipped: being attempted.", "the preview told of the others");
     assert_eq!(states(&outbox, &ids).await, ["cancelled", "pending", "dead"]);
+    let ended = admin.get("/deliveries?state=cancelled").await.text;
+    assert!(ended.contains("delivery?id=") && !ended.contains("Selected:"), "nothing can be done with them: {ended}");
     // All of a destination.
     let destination = destination_of(&outbox, &delivery(&waits, &webhook("a"))).await;
     let page = admin.get("/destinations").await;
@@ -171,7 +175,9 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
     );
     let form = forms(&shown.text).into_iter().find(|form| form.is_post && form.action == "act").expect("a form");
     assert_eq!(admin.does(&form, &[]).await, "1 delivery retried. 1 delivery skipped: being attempted.");
-    // One.
+    // One, which its id finds.
+    let found = admin.get(&format!("/subjects?q={}", dead[0])).await;
+    assert_eq!((found.status, found.header("location")), (303, format!("delivery?id={}", dead[0]).as_str()));
     let page = admin.get(&format!("/delivery?id={}", dead[0])).await;
     assert!(
         page.text.contains("Send it again: replay…") && !page.text.contains("quotabell deliveries retry"),

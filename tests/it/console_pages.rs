@@ -30,7 +30,8 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
     let () = outbox.run("HSET", &[key.as_str(), "name", "Acme Inc."]).await;
     outbox.fan_out_new(&raised, &[webhook("b")]).await;
     let () = outbox.run("HSET", &[key.as_str(), "muted:requests", "2100-01-01T00:00:00Z"]).await;
-    let settings = "[metrics.requests]\nname = \"API spend\"\nunit = \"USD\"\nscale = 2\n";
+    let settings =
+        "[metrics.requests]\nname = \"API spend\"\nunit = \"USD\"\nscale = 2\n[metrics.calls]\nunit = \"call\"\n";
     let (daemon, visitor, _folder) = console(&outbox, settings).await;
     for page in ["/", "/near", "/alerts", "/subject?id=alice", "/top?by=used", "/deliveries"] {
         let answer = visitor.get(page).await;
@@ -42,6 +43,8 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
             assert!(answer.text.contains("42.00 USD of 50.00 USD"), "{page}: {}", answer.text);
         }
         assert!(!answer.text.contains("4,200"), "{page}: {}", answer.text);
+        let has_mute = ["/", "/near", "/alerts"].contains(&page);
+        assert!(!has_mute || answer.text.contains("– now muted</span>"), "{page}: {}", answer.text);
         let has_name = !["/alerts", "/deliveries"].contains(&page);
         assert!(!has_name || answer.text.contains("Acme Inc."), "{page}: {}", answer.text);
     }
@@ -49,6 +52,11 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
         ("/subject?id=alice", "<td>Limits of API spend (requests)</td>"),
         ("/subject?id=alice", "<td>Mute of API spend</td>"),
         ("/system", "API spend (requests) "),
+        ("/near", "<a href=\"near?metric=calls\">calls</a>"),
+        ("/near", "forecast unknown"),
+        ("/alerts?subject=alice", "<th>Notified</th>"),
+        ("/top?by=used", "<h2>API spend / day 2"),
+        ("/top?by=used&metric=nosuch", "Nothing is counted under this metric in this period."),
     ] {
         assert!(visitor.get(page).await.text.contains(name), "{page} without {name}");
     }
@@ -57,6 +65,7 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
     })
     .await;
     let csv = visitor.get("/near.csv").await;
+    assert!(csv.text.contains(",notified,forecast,expected_at\r\n") && csv.text.contains(",on_the_way,unknown,\r\n"));
     assert!(csv.text.contains("alice,free,requests,") && csv.text.contains(",4200,5000,"), "{}", csv.text);
     daemon.drain().await;
 }
@@ -121,6 +130,36 @@ async fn a_row_says_which_limit_a_delivery_is_about_and_that_it_arrived_in_the_e
     daemon.drain().await;
 }
 
+/// An operator would take a forecast for a spike, and wait for a limit that is reached sooner.
+#[tokio::test]
+async fn a_notice_of_usage_names_its_kind_and_the_expected_time() {
+    let outbox = Outbox::start();
+    let raised = raise(&outbox.client, "judy", 80, 4200, 1000).await;
+    outbox.fan_out_new(&raised, &[webhook("a")]).await;
+    let notice = serde_json::json!({
+        "id": "forecast_1", "kind": "forecast", "subject": "judy", "metric": "requests", "window": "day",
+        "period": raised.period, "used": 4200, "limit": 5000, "plan": "free", "timezone": "UTC",
+        "resets_at": "2100-01-02T00:00:00Z", "raised_at": "2100-01-01T11:00:00Z", "probability_percent": 93,
+        "expected_at": "2100-01-01T14:30:00Z", "usual_by_now": 2000, "times_usual_tenths": 20,
+    });
+    let (id, notice) = (delivery(&raised, &webhook("a")), notice.to_string());
+    let key = outbox.keys.delivery(&id);
+    let () = outbox.run("HSET", &[key.as_str(), "type", "usage_notice", "usage_notice", &notice]).await;
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    let page = format!("/delivery?id={id}");
+    for (page, text) in
+        [("/deliveries", "notice of a forecast: requests / day"), (&page, "reached (93%, at about <time")]
+    {
+        let answer = visitor.get(page).await;
+        judge(page, &answer);
+        assert!(answer.text.contains(text), "{text} is not in {page}: {}", answer.text);
+    }
+    let shown =
+        quotabell(["deliveries", "show", id.as_str(), "--json"]).redis(&outbox.server.url()).run().expect_done();
+    assert!(shown.contains("\"usage_notice_kind\":\"forecast\""), "{shown}");
+    daemon.drain().await;
+}
+
 /// Two numbers for one question make both of them doubtful.
 #[tokio::test]
 async fn the_overview_and_the_list_count_the_same_subjects_near_a_limit() {
@@ -135,7 +174,14 @@ async fn the_overview_and_the_list_count_the_same_subjects_near_a_limit() {
         assert!(overview.text.contains(&link), "{link} is not in {}", overview.text);
         let near = visitor.get(&format!("/near?percent={percent}")).await;
         judge("/near", &near);
-        assert!(near.text.contains(&format!("{list}, the highest share first.")), "{}", near.text);
+        assert!(near.text.contains(&format!("{list}: those with an expected time first")), "{}", near.text);
+    }
+    // Those that have run out already come last.
+    for page in ["/", "/near"] {
+        let text = visitor.get(page).await.text;
+        let rows = found(&text, "<bdi>([a-z]+)</bdi></a></td><td>free</td>");
+        assert_eq!(rows, ["alice", "carol", "bob"], "{text}");
+        assert!(text.contains("</span> used up</span> since <time"), "{text}");
     }
     daemon.drain().await;
 }
@@ -160,7 +206,7 @@ async fn the_navigation_has_every_list_and_marks_the_present_one() {
 async fn contacts_that_a_mute_silences_get_no_alerts() {
     let outbox = Outbox::start();
     let contacts = r#"[{"id":"of-all","channel":"email","address":"a@b.test"},
-        {"id":"of-tokens","channel":"email","address":"t@b.test","metrics":["tokens"]},
+        {"id":"of-tokens","channel":"email","address":"t@b.test","metrics":["tokens"],"thresholds":[50]},
         {"id":"of-both","channel":"email","address":"b@b.test","metrics":["tokens","requests"]},
         {"id":"muted","channel":"email","address":"m@b.test","muted":true,"muted_until":"2100-01-03T00:00:00Z"}]"#;
     outbox.set_contacts(&subject("alice"), contacts).await;
@@ -180,6 +226,11 @@ async fn contacts_that_a_mute_silences_get_no_alerts() {
     let itself = "– muted until 2100-01-03 00:00:00 UTC";
     assert_eq!(states().await, ["✓ gets alerts", "✓ gets alerts", "✓ gets alerts", itself]);
     let () = outbox.run("HSET", &[key.as_str(), "muted:tokens", "2100-01-01T00:00:00Z"]).await;
+    assert!(visitor.get("/subject?id=alice").await.text.contains("<td>50 of tokens</td>"), "which alerts it gets");
+    eventually("the muted metric is listed", || async {
+        visitor.get("/subjects").await.text.contains("<td>tokens</td>").then_some(())
+    })
+    .await;
     let of_tokens = "– tokens is muted until 2100-01-01 00:00:00 UTC";
     let partly = format!("✓ gets alerts {of_tokens}");
     assert_eq!(states().await, [&partly, &format!("– gets nothing {of_tokens}"), &partly, itself]);
@@ -240,6 +291,23 @@ async fn a_ranking_says_whom_it_omits_and_ranks_another_period() {
         judge("/alerts", &page);
         assert_eq!(found(&page.text, "<bdi>([a-z]+)</bdi>"), expected, "{query}: {}", page.text);
     }
+    daemon.drain().await;
+}
+
+/// An operator who counts three rows of four believes that an event is lost.
+#[tokio::test]
+async fn refused_events_that_are_not_shown_are_counted() {
+    let outbox = Outbox::start();
+    let refused = outbox.keys.refused();
+    for _ in 0..4 {
+        let entry = [refused.as_str(), "*", "entry", "1-1", "reason", "bad_units", "detail", "no"];
+        let () = outbox.run("XADD", &entry).await;
+    }
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    let page = visitor.get("/refused").await;
+    judge("/refused", &page);
+    let (rows, text) = (found(&page.text, "<tr>(<td>)").len(), &page.text);
+    assert!(rows == 3 && text.contains("bad_units: 4") && text.contains("1 more. To list all"), "{text}");
     daemon.drain().await;
 }
 

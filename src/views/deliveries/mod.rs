@@ -36,7 +36,7 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, AlertThreshold, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState,
     Destination, DisabledNotice, DisabledState, GrantNotice, Metric, NotificationKind, OutcomeClass, Percent, Period,
-    QuotaNotification, ResolvedNotice, Subject, UnixMs, UsageNotice, VerificationRequest,
+    QuotaNotification, ResolvedNotice, Subject, UnixMs, UsageNotice, UsageNoticeKind, VerificationRequest,
 };
 
 /// A delivery.
@@ -57,6 +57,9 @@ pub struct DeliveryView {
     pub last_error: Option<String>,
     /// What it carries.
     pub r#type: NotificationKind,
+    /// What its notice of usage says; absent unless it carries one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage_notice_kind: Option<UsageNoticeKind>,
     /// `none` while it waits for a contact.
     pub contact_id: ContactId,
     /// In whose queue it waits, or waited: the origin of a webhook's URL, `email`, or `none`.

@@ -324,6 +324,7 @@ impl StoredDelivery {
         let next_due = of_pending(times.due);
         let content = take(kind.as_str()).and_then(|json| Notification::from_json(kind, json.as_bytes()).ok());
         let alert = if let Some(Notification::Alert(alert)) = &content { Some(alert) } else { None };
+        let usage_notice = if let Some(Notification::Usage(notice)) = &content { Some(notice) } else { None };
         let quota = content.as_ref().and_then(Notification::quota);
         let view = DeliveryView {
             id: id.clone(),
@@ -335,6 +336,7 @@ impl StoredDelivery {
             next_due,
             last_error: take("last_error"),
             r#type: kind,
+            usage_notice_kind: usage_notice.map(|notice| notice.kind),
             contact_id: ContactId::from_stored(&take("contact_id").unwrap_or_default()),
             destination: destination_of(take("destination").as_ref()),
             partition: keys.partition().get(),

@@ -77,9 +77,10 @@ fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
     let metric = of.labelled(&notice.metric);
     let why = match kind {
         UsageNoticeKind::Forecast => format!(
-            "the limit of {} of {metric} in the {window} {period} would probably be reached ({}%)",
+            "the limit of {} of {metric} in the {window} {period} would probably be reached ({}%{})",
             of.counted(notice.limit.unwrap_or_default()),
-            notice.probability_percent.unwrap_or_default()
+            notice.probability_percent.unwrap_or_default(),
+            notice.expected_at.map(|at| format!(", at about {at}")).unwrap_or_default()
         ),
         UsageNoticeKind::Spike => format!("usage of {metric} in the {window} {period} was far above the usual"),
         UsageNoticeKind::Silence => {

@@ -29,9 +29,11 @@ pub struct OverviewView {
     pub counting: CountingOverviewView,
     pub sending: SendingOverviewView,
     pub near: NearOverviewView,
-    /// Those that have used most of a limit, of the examined ones.
-    #[schemars(length(max = NEAREST))]
+    /// Those that run out first, of the examined ones, and then some that have reached their limit.
+    #[schemars(length(max = NEAREST + NEAREST_REACHED))]
     pub nearest: Vec<NearSubjectView>,
+    /// Number of the newest 200 alerts that were not sent because of a mute. That needs no attention.
+    pub muted_alerts: usize,
     /// The newest alerts of the examined ones.
     #[schemars(length(max = NEWEST_ALERTS))]
     pub newest_alerts: Vec<NotifiedAlertView>,
@@ -41,8 +43,10 @@ pub struct OverviewView {
     pub read_at: Rfc3339,
 }
 
-/// Number of subjects near to a limit in an overview.
+/// Number of subjects below a limit in an overview.
 pub const NEAREST: usize = 10;
+/// Number of those that have reached it.
+pub const NEAREST_REACHED: usize = 5;
 /// Number of alerts in an overview.
 pub const NEWEST_ALERTS: usize = 10;
 

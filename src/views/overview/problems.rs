@@ -57,7 +57,7 @@ text_enum! {
         DeliveriesDead = "deliveries_dead",
         /// Alerts wait because their subject has no contact.
         NoContact = "no_contact",
-        /// Alerts have reached nobody.
+        /// Alerts have reached nobody, and not because of a mute.
         NobodyNotified = "nobody_notified",
         /// Contacts are disabled because nothing reaches them.
         ContactsDisabled = "contacts_disabled",

@@ -6,8 +6,8 @@ use redis::RedisResult;
 
 use super::problems::{FailingReceiver, OverviewFacts};
 use super::{
-    CountingOverviewView, CountingState, NEAREST, NEWEST_ALERTS, NearOverviewView, OverviewView, SendingOverviewView,
-    verdict,
+    CountingOverviewView, CountingState, NEAREST, NEAREST_REACHED, NEWEST_ALERTS, NearOverviewView, OverviewView,
+    SendingOverviewView, verdict,
 };
 use crate::outbox::{OutboxError, Totals, read_pause, totals};
 use crate::redis_client::Partition;
@@ -17,7 +17,7 @@ use crate::views::Observer;
 use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
 use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
 use crate::views::deliveries::{self, DestinationView, RefusingQueue, dead_causes, read_destinations, refusing_queues};
-use crate::views::near::{NearFilter, NearSlice};
+use crate::views::near::{NearFilter, NearRow, NearSlice};
 use crate::views::refused::{self, RefusedCursor};
 
 /// Number of newest alerts whose deliveries are read.
@@ -57,6 +57,7 @@ impl Observer {
         let hours = self.hours(&raised, now).await?;
         raised.truncate(JUDGED);
         let AlertOutcomes { deliveries, disabled } = self.outcomes(&raised.iter().collect::<Vec<_>>()).await?;
+        let muted_alerts = deliveries.iter().filter(|of| of.outcome == AlertOutcome::Muted).count();
         let is_unheard = |of: &AlertDeliveriesView| of.outcome == AlertOutcome::Nobody && !of.waits_for_contact();
         let unheard = raised.iter().zip(&deliveries).filter(|(_, of)| is_unheard(of));
         let not_notified: BTreeSet<&Subject> = unheard.map(|(alert, _)| &alert.subject).collect();
@@ -84,6 +85,12 @@ impl Observer {
             .await?,
         };
         let near = self.near_slice(&NearFilter::default(), None, now).await?;
+        let numbers = near_numbers(&near);
+        let (mut nearest, mut reached): (Vec<NearRow>, Vec<NearRow>) =
+            near.rows.into_iter().partition(NearRow::is_below);
+        nearest.truncate(NEAREST);
+        reached.truncate(NEAREST_REACHED);
+        nearest.append(&mut reached);
         let problems = facts.problems();
         let counting = counting(&facts, totals.counted);
         let newest = raised.into_iter().zip(deliveries).take(NEWEST_ALERTS);
@@ -92,8 +99,9 @@ impl Observer {
             problems,
             counting,
             sending: sending(&totals),
-            near: near_numbers(&near),
-            nearest: self.near_views(&near.rows[..near.rows.len().min(NEAREST)], now).await?,
+            near: numbers,
+            nearest: self.near_views(&nearest).await?,
+            muted_alerts,
             hours,
             newest_alerts: newest.map(|(alert, deliveries)| NotifiedAlertView { alert, deliveries }).collect(),
             read_at: Rfc3339(now),
