@@ -119,7 +119,7 @@ fn an_interrupt_in_the_middle_stops_everything() {
 fn it_ends_in_the_console_on_request() {
     let place = tempfile::tempdir().expect("a folder");
     let mut running = Running::start(&place, &["--console"]);
-    let told = running.told_until("Later: quotabell console --config ");
+    let told = running.told_until("For another login: ");
     let link = told.lines().find(|line| line.contains("/login?login=")).expect("a link");
     let (address, _) = link.trim_start_matches("http://").split_once('/').expect("a path");
     let login = &link[7 + address.len()..];
@@ -139,6 +139,18 @@ fn it_ends_in_the_console_on_request() {
     let cookie = answer.split("set-cookie: ").nth(1).and_then(|rest| rest.split(';').next()).expect("a session");
     let subject = request(address, "GET /subject?id=lena", &format!("Cookie: {cookie}\r\n"), "");
     assert!(subject.contains("Make a link"), "{subject}");
+    // The printed command gives another login, and codes in emails can be read.
+    let (_, again) = told.split_once("For another login: ").expect("a command");
+    let mut words = again.split_whitespace();
+    let program = words.next().expect("a program");
+    let words: Vec<&str> = words.collect();
+    let another = Command::new(program).args(&words).output().expect("it starts");
+    assert!(String::from_utf8_lossy(&another.stdout).contains("/login?login="), "{another:?}");
+    let to = ["send-test", "--email", "colleague@example.com"];
+    let sent = Command::new(program).args(to).args(&words[1..]).output().expect("it starts");
+    assert!(sent.status.success(), "{sent:?}");
+    running.told_until("Email to colleague@example.com: ");
+    running.told_until("  Threshold ");
     let demo = i32::try_from(running.child.id()).expect("a process id");
     signal::kill(Pid::from_raw(demo), Signal::SIGINT).expect("the demo runs");
     let finished = running.finish();

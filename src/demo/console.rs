@@ -2,6 +2,7 @@
 //!
 //! Before that, one receiver refuses an alert, so that there is something to find and to send again.
 
+use std::env;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -16,10 +17,12 @@ use tokio::time::{interval, timeout};
 
 use super::daemon::{self, CONFIGURATION, Daemon};
 use super::environment::DemoEnvironment;
+use super::mail;
 use super::received::LocalReceivers;
-use super::receivers::HttpCatcher;
+use super::receivers::{CaughtMail, HttpCatcher};
 use super::screen::Screen;
 use crate::terminal::hint;
+use crate::terminal::output::printable;
 
 /// Interval between two checks of the daemon.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -43,21 +46,31 @@ pub(super) async fn stay(
     configure(folder, &format!("console.listen = \"{address}\""))?;
     let mut refusing = refused_alert(folder).await?;
     screen.line("\nThe receiver of lena refused an alert once, so this delivery is dead. Sent again, it arrives.")?;
-    screen.line("The console shows all of it, until Ctrl-C:")?;
+    screen.line("The console shows all of it, until Ctrl-C. What it sends by email is printed below. To log in:")?;
     let printed = daemon::quotabell(folder, "console")?.status().await;
     if !printed.context("run quotabell console")?.success() {
         return Err(hint::failed("the console gave no login", format_args!("http://{address}/ shows it without one")));
     }
     let path = folder.join(CONFIGURATION);
-    screen.line(format_args!("Later: quotabell console --config {}", path.display()))?;
+    let program = env::args_os().next().unwrap_or_else(|| "quotabell".into());
+    screen.line(format_args!("For another login: {} console --config {}", program.display(), path.display()))?;
     let mut looks = interval(LOOK_EVERY);
     loop {
         tokio::select! {
             _ = looks.tick() => daemon.check_running()?,
-            _ = receivers.next(&[]) => {}
+            email = receivers.mail.next() => show(&email, screen)?,
+            _ = receivers.steady.next() => {}
+            _ = receivers.flaky.next() => {}
             _ = refusing.next() => {}
         }
     }
+}
+
+/// Prints an email: it may have a code or a link that somebody waits for.
+fn show(email: &CaughtMail, screen: &Screen) -> anyhow::Result<()> {
+    let subject = mail::header(&email.text, "Subject").unwrap_or_default();
+    screen.line(format_args!("\nEmail to {}: {}\n", printable(&email.to.join(", ")), printable(&subject)))?;
+    mail::text(&email.text).trim().lines().try_for_each(|line| screen.line(format_args!("  {}", printable(line))))
 }
 
 /// Adds a setting to the configuration in the folder.
