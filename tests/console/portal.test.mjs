@@ -89,7 +89,7 @@ test("a customer adds a colleague, who confirms", async () => {
     receivers.mails.find((mail) => mail.includes("colleague@acme.example")));
   await card.getByLabel("Code from the email").fill(/^ +(\d{6})\r?$/m.exec(mail)[1]);
   await card.getByRole("button", { name: "Confirm" }).click();
-  await page.getByText("The contact is confirmed, and gets alerts from now on.").waitFor();
+  await page.getByText("The contact is confirmed.").waitFor();
   await card.getByText("gets alerts").waitFor();
   await page.screenshot({ path: `${SHOTS}/portal-colleague.png`, fullPage: true });
   await context.close();

@@ -77,6 +77,11 @@ async fn a_colleague_is_added_confirms_and_can_be_removed() {
         page.text.contains("New@b.test</bdi>: received").then_some(())
     })
     .await;
+    // A click on the words alone must not remove it.
+    let page = portal.visitor.get(&portal.path).await.text;
+    let asked =
+        "<summary>Remove this contact</summary><button name=\"do\" value=\"remove\">Remove it</button></details>";
+    assert!(page.contains(asked), "{page}");
     starts(&portal.does(&format!("do=remove&contact={id}")).await, 200, "The contact is removed.");
     starts(&portal.does(&format!("do=remove&contact={id}")).await, 404, "This contact is gone.");
     // Three requests an hour for one address, whoever asks.
@@ -232,6 +237,10 @@ async fn contacts_that_a_mute_of_the_subject_silences_are_muted() {
         let states = found(&text, "(Gets alerts|Muted)(?: until [^\"]*\">[0-9: -]*)?\\.\\s*<span class=\"soft\">");
         let ends = found(&text, "Muted until [^\"]*\">([0-9-]*)").join(" ");
         let said = found(&text, "<p>(Alerts [a-z ]*are muted)");
+        let place = |text: &str| page.text.find(text).unwrap_or_else(|| panic!("{text} is not in {}", page.text));
+        let is_above = |text: &&str| place(&format!("<p>{text}")) < place("<div class=\"cards\">");
+        assert!(said.iter().all(is_above), "whoever reads the limits must know first: {}", page.text);
+        assert!(!page.text.contains("<header"), "nothing is in it: {}", page.text);
         (states.join(" "), ends, said.into_iter().map(str::to_owned).collect::<Vec<_>>())
     };
     let told = |states: &str, ends: &str, said: &[&str]| {
