@@ -35,7 +35,8 @@ pub struct AlertsArgs {
     /// yesterday's]
     #[arg(long, visible_alias = "day")]
     pub period: Option<Period>,
-    /// Only those raised since then: a duration, such as 6h, or a time, such as 2026-11-21T08:37:00Z
+    /// Only those raised since then: a duration, such as 6h, a date (midnight in UTC) or a time, such as
+    /// 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
     /// Only alerts of this subject

@@ -17,14 +17,15 @@ use crate::views::alert_log::{LogFilter, LogReader};
     (400 by default) after the month.
 
 Examples:
-  quotabell alerts export --since 2026-10-01T00:00:00Z --until 2026-11-01T00:00:00Z
+  quotabell alerts export --since 2026-10-01 --until 2026-11-01
   quotabell alerts export --since 30d --subject alice | jq -r '.deliveries[].state'"
 )]
 pub struct AlertsExportArgs {
-    /// Only alerts and notices raised since then: a duration, such as 30d, or a time, such as 2026-10-01T00:00:00Z
+    /// Only alerts and notices raised since then: a duration, such as 30d, a date (midnight in UTC) or a time, such as
+    /// 2026-10-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Since,
-    /// Only alerts and notices raised before then: a duration or a time [default: now]
+    /// Only alerts and notices raised before then: a duration, a date or a time [default: now]
     #[arg(long, value_name = "TIME")]
     pub until: Option<Since>,
     /// Only alerts and notices of this subject

@@ -3,9 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::types::timestamp::TimeOrDate;
 use crate::types::{UnixMs, duration};
 
-/// A time, or a duration before the server's present time.
+/// A time, a date, or a duration before the server's present time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
     Ago(Duration),
@@ -13,7 +14,10 @@ pub enum Since {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("neither a duration, such as 30m, 6h or 3d, nor a time in RFC 3339 with offset, such as 2026-11-21T08:37:00Z")]
+#[error(
+    "neither a duration, such as 30m, 6h or 3d, nor a date (midnight in UTC), such as 2026-11-21, nor a time in RFC \
+     3339 with offset, such as 2026-11-21T08:37:00Z"
+)]
 pub struct SinceError;
 
 impl Since {
@@ -35,7 +39,7 @@ impl FromStr for Since {
         if let Some(ago) = duration::parse(text) {
             return Ok(Self::Ago(ago));
         }
-        text.parse().map(Self::At).map_err(|_| SinceError)
+        text.parse().map(|TimeOrDate(at)| Self::At(at)).map_err(|_| SinceError)
     }
 }
 
@@ -43,13 +47,14 @@ impl FromStr for Since {
 mod tests {
     use super::*;
 
-    /// A date without a zone would be ambiguous, and so would a number without a unit.
+    /// A time without a zone would be ambiguous, and so would a number without a unit. A date is one in UTC.
     #[test]
-    fn since_is_a_duration_or_a_whole_time() {
+    fn since_is_a_duration_a_date_or_a_whole_time() {
         let before = |text: &str| text.parse().map(|since: Since| since.before(UnixMs(100_000)).0);
         assert_eq!(before("90s"), Ok(10_000));
         assert_eq!(before("1970-01-01T00:00:01Z"), Ok(1000));
-        for text in ["", "90", "2026-11-21", "2026-11-21T08:37:00", "1M", "yesterday"] {
+        assert_eq!(before("1970-01-02"), Ok(86_400_000));
+        for text in ["", "90", "2026-11-31", "2026-11", "2026-11-21T08:37:00", "1M", "yesterday"] {
             assert_eq!(before(text), Err(SinceError), "{text}");
         }
     }

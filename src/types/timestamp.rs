@@ -57,6 +57,27 @@ impl FromStr for UnixMs {
     }
 }
 
+/// A time in RFC 3339, or a date: midnight in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeOrDate(pub UnixMs);
+
+/// The text is neither a time nor a date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must be a date (midnight in UTC), such as 2026-11-21, or a time in RFC 3339 with offset, such as \
+     2026-11-21T08:37:00Z"
+)]
+pub struct TimeOrDateError;
+
+impl FromStr for TimeOrDate {
+    type Err = TimeOrDateError;
+
+    fn from_str(text: &str) -> Result<Self, TimeOrDateError> {
+        let at = text.parse().or_else(|_| format!("{text}T00:00:00Z").parse());
+        at.map(Self).map_err(|_| TimeOrDateError)
+    }
+}
+
 /// RFC 3339 in UTC with milliseconds, such as `2026-11-21T08:37:00.123Z`; the bare number outside the calendar.
 impl fmt::Display for UnixMs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

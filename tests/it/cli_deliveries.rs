@@ -211,6 +211,7 @@ async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     assert_eq!(listed("--since 30m --state pending").len(), 3);
     assert_eq!(listed("--since 2h --limit 9")[0], bobs[0]);
     assert_eq!((listed("--before 30m"), listed("--before 30m --since 2h").len()), (bobs.to_vec(), 1));
+    assert_eq!((listed("--since 2026-11-21").len(), listed("--before 2026-11-21").len()), (4, 0));
     assert_eq!((listed("--before 2h").len(), listed("--before 0s").len()), (0, 4));
     let told = run(&outbox.server, "deliveries list --channel sms");
     assert!(told.code == 2 && told.stderr.contains("use email, webhook or none"), "{}", told.told());
@@ -436,10 +437,14 @@ async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
     assert_eq!(destination.as_deref(), Some("email"), "nothing leaves behind the circuit");
     let hash = outbox.keys.delivery(&leased.id);
     let () = outbox.run("HSET", &[hash.as_str(), "destination", "https://open.test"]).await;
-    let told = run(&outbox.server, &format!("deliveries replay {}", leased.id));
+    let told = run(&outbox.server, &format!("deliveries replay {}", &leased.id.as_str()[..20]));
     assert!(told.stdout.ends_with("  replayed, behind an open circuit\n"), "{}", told.told());
     let said = "the circuit of https://open.test is open: one attempt is made there in 10m\n";
     assert!(told.stderr.starts_with(said), "{}", told.told());
+    // The log names the whole delivery, and whose it is.
+    let logged = run(&outbox.server, "actions --limit 1 --json").expect_json().remove(0);
+    let of = outbox.field(&leased.id, "subject").await;
+    assert_eq!((logged["target"].as_str(), logged["subject"].as_str()), (Some(leased.id.as_str()), of.as_deref()));
     // One delivery is one.
     let one = run(&outbox.server, &format!("deliveries cancel --dry-run {}", leased.id));
     assert_eq!(one.told(), "1 delivery would be cancelled\nexit 0");

@@ -13,8 +13,8 @@ use crate::outbox::{ActionReply, DeliveryAction, OutboxError};
 use crate::redis_client::Partition;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, pluralize, say};
-use crate::types::{DeliveryId, DeliveryState};
-use crate::views::deliveries::DeliveryScan;
+use crate::types::{DeliveryId, DeliveryState, Subject};
+use crate::views::deliveries::{DeliveryScan, of_ids};
 use crate::views::{DeliveryFilter, IdPrefix};
 
 /// The deliveries, and the form of the output.
@@ -49,6 +49,7 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
         counts: Counts::default(),
         circuits: OpenCircuits::new(),
     };
+    let mut only = None;
     if ids.is_empty() {
         let state = filter.state.or_else(|| action.takes().first().copied());
         let filter = DeliveryFilter { state, ..filter.into_filter(&redis).await? };
@@ -59,11 +60,19 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
             let ids: Vec<DeliveryId> = deliveries.iter().map(|(_, id)| id.clone()).collect();
             run.take(deliveries[0].0, &ids).await?;
         }
+        only = <[_; 1]>::try_from(found).ok().map(|[only]| only);
     }
     let Counts { asked, done } = run.finish().await?;
     if done > 0 {
-        let target = if let [id] = &ids[..] { id.to_string() } else { String::new() };
-        redis.record(&format!("{}Delivery", action.as_str()), None, &target, done).await;
+        let (subject, target) = match &only {
+            Some((partition, id)) => {
+                let read = of_ids(partition, std::slice::from_ref(id)).await;
+                let views = redis.explained(format_args!("read {id}"), read)?;
+                (views.first().and_then(|view| view.subject.parse::<Subject>().ok()), id.as_str())
+            }
+            None => (None, ""),
+        };
+        redis.record(&format!("{}Delivery", action.as_str()), subject.as_ref(), target, done).await;
     }
     match asked - done {
         // With a filter, a delivery may have changed meanwhile; that is no failure.

@@ -37,10 +37,11 @@ pub struct FilterArgs {
     /// Only those of this alert: its id, or the first digits
     #[arg(long, value_name = "ID")]
     pub alert: Option<IdPrefix<AlertId>>,
-    /// Only those created since then: a duration, such as 6h, or a time, such as 2026-11-21T08:37:00Z
+    /// Only those created since then: a duration, such as 6h, a date (midnight in UTC) or a time, such as
+    /// 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
-    /// Only those created before then: a duration, such as 6h, or a time
+    /// Only those created before then: a duration, such as 6h, a date or a time
     #[arg(long, value_name = "TIME")]
     pub before: Option<Since>,
 }
