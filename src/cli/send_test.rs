@@ -182,9 +182,9 @@ fn not_chosen(
             hint::failed(format_args!("{subject} has no contact {what}"), hint)
         }
         ChooseError::Unverified(id) => hint::failed(
-            format_args!("contact {} of {subject} is not verified", printable(id.as_str())),
+            format_args!("contact {} of {subject} is not confirmed", printable(id.as_str())),
             format_args!(
-                "it gets nothing until it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`; {} send to \
+                "it gets nothing until its owner confirms it over HTTP (docs/http-api.md), or named with `quotabell subject set`; {} send to \
                  any address",
                 flags.join(" and ")
             ),
@@ -205,7 +205,7 @@ fn described(contact: &Contact) -> String {
     // A URL that the platform wrote may hold a password, which every attempt refuses.
     let address = masked_address(contact);
     let state = match (contact.verified, &contact.disabled) {
-        (false, _) => ", not verified",
+        (false, _) => ", not confirmed",
         (true, Some(_)) => ", disabled",
         (true, None) => "",
     };

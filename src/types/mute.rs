@@ -71,7 +71,7 @@ inline_schema!(MuteEnd, { "type": "string", "format": "date-time" });
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MuteError {
-    #[error("a mute must end in the future: {until} is not after {now}, which is the server's time")]
+    #[error("a mute must end in the future: its end, {until}, is not later than the server's time, {now}")]
     Past { until: UnixMs, now: UnixMs },
     /// It would end in a year that RFC 3339 can't express.
     #[error("a mute must end before the year 10000; leave its end out for one that lasts")]

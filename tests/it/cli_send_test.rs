@@ -151,7 +151,7 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let unverified = json!([{"id": "c_new", "channel": "email", "address": "a@b.test", "verified": false}]).to_string();
     set(&redis, "alice", &["contacts", &unverified]).await;
     let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
-    assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
+    assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not confirmed"), "{}", new.told());
     set(&redis, "alice", &["contacts", "[]"]).await;
     let hooks = ["/one", "/two"].map(|path| json!({"channel": "webhook", "url": receiver.url(path), "secret": SECRET}));
     let fallback = run(&["--subject", "alice"]).env("QUOTABELL__FALLBACK__CONTACTS", json!(hooks).to_string()).run();

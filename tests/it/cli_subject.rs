@@ -447,7 +447,7 @@ fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() 
     assert_eq!(json["contacts"][0]["verified"], false);
     for command in [&["show", "alice"][..], &["list"]] {
         let shown = subject(&server, command).expect_done();
-        assert!(shown.contains("a@b.test (unverified)"), "{shown}");
+        assert!(shown.contains("a@b.test (not confirmed)"), "{shown}");
     }
     subject(&server, &["set", "alice", "--email", "a@b.test"]).expect_done();
     let json = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);

@@ -13,8 +13,8 @@ use crate::types::Subject;
 use crate::views::ContactView;
 
 #[derive(Debug, Args)]
-#[command(after_help = "STATE says why a contact gets no alerts: muted (until when and why), unverified, or disabled \
-        (why). ALERTS has the thresholds and metrics whose alerts it gets. ADDED BY is subject for a contact that \
+#[command(after_help = "STATE says why a contact gets no alerts: muted (until when and why), not confirmed, or \
+        disabled (why). ALERTS has the thresholds and metrics whose alerts it gets. ADDED BY is subject for a contact that \
         was added over HTTP. Secrets are shown as ***.
 
 Examples:
@@ -54,7 +54,7 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
 
 fn row(ContactView { contact, added_by }: &ContactView) -> Vec<String> {
     let Contact { id, mute, verified, disabled, filter, .. } = contact;
-    let unverified = (!verified).then(|| "unverified".to_owned());
+    let unverified = (!verified).then(|| "not confirmed".to_owned());
     let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
     let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
     let state = if states.is_empty() { "-" } else { &states.join(", ") };

@@ -251,6 +251,7 @@ fn contact(contact: &DeliveryContactView) -> String {
     let address = contact.address.as_deref().unwrap_or("address not known");
     match contact.status {
         DeliveryContactStatus::Current => format!("{} {address}", contact.id),
+        DeliveryContactStatus::Unverified => format!("{} {address} (not confirmed)", contact.id),
         status => {
             let mute = contact.mute.as_ref().map(ToString::to_string);
             format!("{} {address} ({})", contact.id, mute.as_deref().unwrap_or_else(|| status.as_str()))

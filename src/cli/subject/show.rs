@@ -86,7 +86,7 @@ impl SubjectView {
 /// Why a contact gets no alerts, to stand beside it; empty for one that gets them.
 fn reservations(contact: &Contact) -> String {
     let muted = contact.mute.as_ref().map(|mute| format!(" ({mute})"));
-    let unverified = (!contact.verified).then(|| " (unverified)".to_owned());
+    let unverified = (!contact.verified).then(|| " (not confirmed)".to_owned());
     let disabled = contact.disabled.as_ref().map(|state| format!(" (disabled since {}: {state})", state.at));
     muted.into_iter().chain(unverified).chain(disabled).collect()
 }

@@ -94,8 +94,8 @@ fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
     };
     let (used, usual_by_now) = (of.amount(*used), of.amount(*usual_by_now));
     format!(
-        "It is no alert but a notice: at {raised_at}, {why}; {subject} had used {used} and {usual_by_now} are usual by \
-         that time. Its id is {id}."
+        "It is no alert but a notice: at {raised_at}, {why}; {subject} had used {used}, and usually uses \
+         {usual_by_now} by that time. Its id is {id}."
     )
 }
 

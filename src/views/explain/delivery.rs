@@ -56,7 +56,7 @@ pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<St
     }
     if let Some(request) = &facts.detail.verification {
         said.push(format!(
-            "{} asked at {} for the consent of a contact; nobody waits for the message after {}.",
+            "{} asked a contact at {} to confirm its address; the request is of no use after {}.",
             facts.detail.delivery.subject, request.requested_at, request.expires_at
         ));
     }
@@ -87,7 +87,7 @@ fn fan_out(facts: &DeliveryFacts<'_>) -> String {
             contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is now {}", mute))
         }
         DeliveryContactStatus::Disabled => disabled(facts, &contact.id),
-        DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
+        DeliveryContactStatus::Unverified => ", which is not confirmed".to_owned(),
         // The address of a removed own contact of the subject is not known.
         DeliveryContactStatus::Removed if contact.address.is_some() => {
             ", a fallback contact, which gets nothing while the subject has contacts of its own".to_owned()
@@ -116,19 +116,20 @@ pub(super) fn no_recipient_reason(contacts: &ResolvedContacts) -> String {
     }
     match (readable.len(), unreadable.len(), unverified.len()) {
         (0, 0, 0) => "the subject has no contact, and there is no fallback contact".to_owned(),
-        (0, 0, count) => format!("nobody has confirmed its contacts ({count}), and there is no fallback contact"),
+        (0, 0, count) => format!("its contacts are not confirmed ({count}), and there is no fallback contact"),
         (0, count, _) => format!("contacts of it can't be read ({count}); `quotabell subject show` says why"),
         (count, ..) => format!("there was no contact then, and there is one now ({count})"),
     }
 }
 
 fn attempts(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<String> {
-    let (made, log) = (facts.detail.delivery.attempts, &facts.detail.attempt_log);
+    let (delivery, log) = (&facts.detail.delivery, &facts.detail.attempt_log);
+    // The lease counts the attempt that is in progress.
+    let made = delivery.attempts.saturating_sub(u32::from(delivery.is_leased));
     let Some(last) = log.last() else {
         return match made {
+            0 if delivery.is_leased => Vec::new(),
             0 => vec!["It has not been attempted.".to_owned()],
-            // The lease counts it.
-            1 if facts.detail.delivery.is_leased => Vec::new(),
             _ => vec![format!(
                 "{} without an outcome: a daemon ended, or lost Redis, before it recorded one.",
                 times(made)
@@ -170,11 +171,11 @@ fn attempt(AttemptView { at, outcome, status, duration_ms, error, .. }: &Attempt
 fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     let delivery = &facts.detail.delivery;
     let due = delivery.next_due.map_or(facts.now, |due| due.0);
-    let mut said = Vec::new();
-    if facts.detail.delivery.is_leased {
-        said.push(format!("It is being attempted right now; its lease ends at {due}, and it is attempted again then if nothing is recorded before."));
-        return said;
+    if delivery.is_leased {
+        let unless = format!("If its outcome is not recorded by {due}, the delivery is attempted again.");
+        return vec![format!("Attempt {} is in progress. {unless}", delivery.attempts)];
     }
+    let mut said = Vec::new();
     if delivery.channel == Channel::None {
         let has_end = delivery.period.is_none_or(Period::has_end);
         let end = if has_end { format!(", and ends expired at {due} if none appears") } else { String::new() };

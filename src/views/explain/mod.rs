@@ -36,7 +36,7 @@ use crate::contacts::Contact;
 use crate::contacts::resolver::ResolvedContacts;
 use crate::ledger::{daily_usage, query};
 use crate::outbox::{MultiplePolicy, Pause, Recipients, paused_for, read_pause};
-use crate::redis_client::Partition;
+use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{StoredLevels, SubjectMutes};
 use crate::types::{Alert, AlertId, DeliveryId, Subject, UnixMs};
 
@@ -118,7 +118,7 @@ impl Explainer {
         // The subject is tried first, because a search for the first digits of an id reads all ids.
         let mut stored = None;
         if let (true, false, Ok(subject)) = (may_be_id, has_word, &subject) {
-            let found = self.stored_subject(subject).await?;
+            let found = stored_subject(&self.observer.partitions, subject).await?;
             if found.is_known {
                 return self.stored(subject, found).await;
             }
@@ -162,7 +162,7 @@ impl Explainer {
         let subject = subject.map_err(|_| ExplainError::NotFound(format!("subject {text:?}")))?;
         let stored = match stored {
             Some(stored) => stored,
-            None => self.stored_subject(&subject).await?,
+            None => stored_subject(&self.observer.partitions, &subject).await?,
         };
         // A name in the form of an id is a subject if it has stored data, and otherwise an expired id.
         if !stored.is_known && (has_word || notification.is_some() || delivery.is_some() || alert.is_some()) {
@@ -173,7 +173,7 @@ impl Explainer {
 
     /// Explains a subject, whatever the form of its name.
     pub async fn subject(&self, subject: &Subject) -> Result<Explanation, ExplainError> {
-        self.stored(subject, self.stored_subject(subject).await?).await
+        self.stored(subject, stored_subject(&self.observer.partitions, subject).await?).await
     }
 
     /// The stored alerts with this id prefix.
@@ -318,25 +318,6 @@ impl Explainer {
         if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown }
     }
 
-    /// Reads the settings and deliveries of a subject, and whether it has stored data: these, counts and alerts of any
-    /// stored period, or archived days.
-    async fn stored_subject(&self, subject: &Subject) -> Result<StoredSubject, ExplainError> {
-        let partition = self.observer.partitions.partition_of(subject);
-        let Partition { client, keys } = partition;
-        let stored = StoredLevels::read(client, keys, subject).await?;
-        let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
-        let deliveries = deliveries::list_all(partition, &filter, subject::DELIVERIES_MAX).await?;
-        let mut is_known = !stored.fields().is_empty() || !deliveries.is_empty();
-        if !is_known {
-            let now = client.server_time().await?;
-            let counted = query::usage(partition, subject, &alerts::kept_periods(now), &BTreeSet::new(), now).await?;
-            // Once its periods are closed, only the history contains a subject.
-            is_known = counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty())
-                || !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty();
-        }
-        Ok(StoredSubject { stored, deliveries, is_known })
-    }
-
     async fn stored(&self, subject: &Subject, stored: StoredSubject) -> Result<Explanation, ExplainError> {
         let StoredSubject { stored, deliveries, is_known } = stored;
         let fields = stored.fields();
@@ -378,6 +359,30 @@ impl Explainer {
         let (explanation, id) = (subject::sentences(&facts), subject.to_string());
         Ok(Explanation { about: "subject", id, explanation, alert: None, deliveries: Vec::new(), usage: Some(usage) })
     }
+}
+
+/// Whether anything is stored of a subject itself.
+pub async fn is_known(partitions: &Partitions, subject: &Subject) -> RedisResult<bool> {
+    Ok(stored_subject(partitions, subject).await?.is_known)
+}
+
+/// Reads the settings and deliveries of a subject, and whether it has stored data: these, counts and alerts of any
+/// stored period, or archived days.
+async fn stored_subject(partitions: &Partitions, subject: &Subject) -> RedisResult<StoredSubject> {
+    let partition = partitions.partition_of(subject);
+    let Partition { client, keys } = partition;
+    let stored = StoredLevels::read(client, keys, subject).await?;
+    let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
+    let deliveries = deliveries::list_all(partition, &filter, subject::DELIVERIES_MAX).await?;
+    let mut is_known = !stored.fields().is_empty() || !deliveries.is_empty();
+    if !is_known {
+        let now = client.server_time().await?;
+        let counted = query::usage(partition, subject, &alerts::kept_periods(now), &BTreeSet::new(), now).await?;
+        // Once its periods are closed, only the history contains a subject.
+        is_known = counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty())
+            || !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty();
+    }
+    Ok(StoredSubject { stored, deliveries, is_known })
 }
 
 /// The contacts whose filter excluded this alert, so that they got no delivery of it.

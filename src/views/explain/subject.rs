@@ -279,7 +279,7 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
     }));
     if !unverified.is_empty() && !readable.is_empty() {
         let ids = unverified.iter().map(|contact| contact.id.as_str()).collect::<Vec<_>>().join(", ");
-        said.push(format!("Nothing goes to what nobody has confirmed: {ids}."));
+        said.push(format!("Nothing goes to contacts that are not confirmed: {ids}."));
     }
     said
 }
@@ -347,7 +347,7 @@ mod tests {
                  `quotabell contact enable` takes it back.",
                 gone.id
             ),
-            "Nothing goes to what nobody has confirmed: c_new.".to_owned(),
+            "Nothing goes to contacts that are not confirmed: c_new.".to_owned(),
         ];
         assert_eq!(recipients(&contacts, NOW), expected);
         let all_muted = ResolvedContacts { readable: vec![muted], ..ResolvedContacts::default() };
