@@ -89,6 +89,7 @@ impl<'a> Parts<'a> {
             new_deliveries: api.new_deliveries.clone(),
             started_with,
             portal_urls: config.portal_urls(&partitions),
+            portal_html: config.portal_html()?,
             listen,
             public_url: config.console.public_base(),
         }))

@@ -9,8 +9,9 @@ use crate::actions::contacts::check_levels;
 use crate::actions::portal::{NewPortal, PortalError, revoke};
 use crate::signing::PortalRight;
 use crate::terminal::hint;
-use crate::terminal::output::{self, FormatArgs, say};
+use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{Locale, Metric, Subject};
+use crate::views::explain::is_known;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Everybody who has the link may use it until it expires. The platform makes links with
@@ -64,6 +65,16 @@ pub async fn run(args: PortalArgs, context: &CliContext) -> anyhow::Result<()> {
             say(format_args!("the links to the portal of {subject} are revoked"));
             Ok(())
         });
+    }
+    if let Some(locale) = &locale {
+        let known = config.portal_html()?.check_locale(locale);
+        known.map_err(|problem| {
+            hint::usage(problem, "`portal.templates` adds languages; without --locale, the browser chooses")
+        })?;
+    }
+    let known = is_known(&redis.partitions, &subject).await;
+    if !redis.explained(format_args!("read what is stored of {subject}"), known)? {
+        say(format_args!("warning: nothing is known of {} yet", printable(subject.as_str())));
     }
     let may = contacts.then(|| vec![PortalRight::View, PortalRight::Contacts]);
     let metrics = Some(metrics).filter(|metrics| !metrics.is_empty());

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form;
-use super::render::RenderedHtml;
+use super::render::{RenderedHtml, for_visitor};
 use super::session::{ConsoleSession, Visitor, console_key};
 use super::state::ConsoleState;
 use crate::api::body::in_time;
@@ -44,8 +44,8 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
     let address = (parts.method == Method::GET).then(|| parts.uri.to_string());
     let mut answer = match judge(&console, &parts).await {
         Ok(Some(visitor)) => {
-            parts.extensions.insert(visitor);
-            next.run(Request::from_parts(parts, body)).await
+            parts.extensions.insert(visitor.clone());
+            for_visitor(next.run(Request::from_parts(parts, body)).await, &visitor)
         }
         Ok(None) => {
             let way = format!("{}{}", up_from(parts.uri.path()), &LOGIN[1..]);

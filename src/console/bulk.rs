@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use minijinja::context;
 use redis::{RedisError, RedisResult};
 
 use super::error::ConsoleError;
 use super::form::{Admin, Done, SentForm};
-use super::render::rendered_html;
+use super::render::{rendered_html, shown};
+use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::many_deliveries::{DeliverySelection, RunBound, RunOutcome, act_on_many};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
@@ -23,9 +25,10 @@ use crate::html::href::href_to;
 use crate::outbox::DeliveryAction;
 use crate::redis_client::Partitions;
 use crate::types::text::{grouped, one_of, pluralize};
-use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
-use crate::views::deliveries::{DeliveryScan, DestinationView, of_ids, read_destinations};
-use crate::views::{DeliveryFilter, IdPrefix};
+use crate::types::timestamp::TimeOrDate;
+use crate::types::{DeliveryId, DeliveryState, Destination, Subject, UnixMs};
+use crate::views::deliveries::{DeliveryScan, DestinationView, list_from, of_ids, partition_of, read_destinations};
+use crate::views::{DeliveryFilter, DeliveryView, IdPrefix};
 
 /// Number of deliveries that may be changed before their number has to be typed.
 const UNTYPED_MAX: u64 = 100;
@@ -35,6 +38,8 @@ const COUNTED_MAX: usize = 5_000;
 const COUNT_TIME: Duration = Duration::from_secs(3);
 /// Time after which a run begins no further slice: some hundred thousand deliveries.
 const RUN_TIME: Duration = Duration::from_secs(60);
+/// Number of deliveries that a preview shows.
+const SHOWN_MAX: usize = 5;
 /// Number of selected deliveries that the log of actions names.
 const TARGETS_MAX: usize = 10;
 /// The fields that select deliveries.
@@ -56,7 +61,7 @@ pub(super) fn filter_of(fields: &Fields) -> Result<DeliveryFilter, Problem> {
         destination: fields.text("destination").map(Destination::from_stored),
         error: fields.text("error").map(str::to_owned),
         cause: fields.text("cause").map(str::to_owned),
-        since: fields.parsed("since")?,
+        since: fields.parsed("since")?.map(|TimeOrDate(since)| since),
         until: fields.parsed("until")?,
         ..DeliveryFilter::default()
     })
@@ -188,11 +193,21 @@ pub(super) async fn preview(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ConsoleError> {
     let fields = Fields::parse(query.unwrap_or_default().as_bytes());
-    let (action, mut selection) = selected(&fields)?;
+    rendered_preview(&console, &visitor, &fields, None).await
+}
+
+async fn rendered_preview(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    fields: &Fields,
+    fault: Option<&str>,
+) -> Result<Response, ConsoleError> {
+    let (action, mut selection) = selected(fields)?;
     let partitions = &console.observer.partitions;
     let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
     let until: UnixMs = *selection.filter.until.get_or_insert(now);
     let counted = within(CALL_TIMEOUT, count(partitions, action, &selection)).await?;
+    let first = within(CALL_TIMEOUT, first_of(partitions, action, &selection)).await?;
     let Counted { count, leased, in_flight, others, is_cut } = counted;
     let mut kept: Vec<(&str, String)> = fields.all("id").map(|id| ("id", id.to_owned())).collect();
     kept.extend(FILTERS.into_iter().chain(["do", "all"]).map(|name| (name, fields.raw(name).to_owned())));
@@ -202,11 +217,32 @@ pub(super) async fn preview(
         action => action.as_str(),
         done => action.done(),
         until => until.to_string(),
-        way_back => next_of(&fields),
+        way_back => next_of(fields),
         is_typed => count > UNTYPED_MAX,
-        count, leased, in_flight, others, is_cut, kept,
+        first => shown(&first),
+        formats => shown(&console.observer.plans.formats()),
+        fault, count, leased, in_flight, others, is_cut, kept,
     };
-    Ok(rendered_html("act.html", &visitor, content))
+    Ok(rendered_html("act.html", visitor, content))
+}
+
+/// The first of those to which the action would be applied.
+async fn first_of(
+    partitions: &Partitions,
+    action: DeliveryAction,
+    DeliverySelection { ids, filter }: &DeliverySelection,
+) -> RedisResult<Vec<DeliveryView>> {
+    let mut views = Vec::new();
+    if ids.is_empty() {
+        views = list_from(partitions, filter, None, SHOWN_MAX).await?.0;
+    } else {
+        for partition in partitions.iter() {
+            views.extend(of_ids(partition, ids).await?);
+        }
+    }
+    views.retain(|view| action.takes().contains(&view.state) && !view.is_leased);
+    views.truncate(SHOWN_MAX);
+    Ok(views)
 }
 
 /// The question of the preview.
@@ -240,8 +276,8 @@ pub(super) async fn act(State(console): WithConsole, form: SentForm) -> Result<R
     let typed: String = fields.raw("typed").chars().filter(char::is_ascii_digit).collect();
     if count > UNTYPED_MAX && typed != count.to_string() {
         let detail = format!("type the number of deliveries, {}: nothing was changed", grouped(count, ","));
-        let preview = href_with_filter("act", &[("do", fields.raw("do")), ("all", fields.raw("all"))], fields);
-        return Err(ConsoleError::from(Problem::bad_request(detail)).with_way_to(&preview));
+        let page = rendered_preview(&console, &form.visitor, fields, Some(&detail)).await?;
+        return Err(ConsoleError::rendered(StatusCode::BAD_REQUEST, page));
     }
     form.once(console, next, run).await
 }
@@ -263,6 +299,10 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
         return Err(problem.into());
     }
     let DeliverySelection { ids, filter } = selection;
+    let subject = match &ids[..] {
+        [id] => subject_of(partitions, id).await,
+        _ => filter.subject,
+    };
     let target = match &ids[..] {
         [id] => id.to_string(),
         [] => {
@@ -274,7 +314,14 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
         }
         several => format!("{} and {} more", several[0], several.len() - 1),
     };
-    Ok(Done { message, action: format!("{action}Delivery"), subject: filter.subject, target, count: outcome.done })
+    Ok(Done { message, action: format!("{action}Delivery"), subject, target, count: outcome.done })
+}
+
+/// The subject of a delivery, for the log. That it can't be read is no failure.
+async fn subject_of(partitions: &Partitions, id: &DeliveryId) -> Option<Subject> {
+    let read = async { of_ids(partition_of(partitions, id).await?, std::slice::from_ref(id)).await };
+    let views = within(CALL_TIMEOUT, read).await.unwrap_or_default();
+    views.first().and_then(|view| view.subject.parse().ok())
 }
 
 /// What became of them, if the preview counted `counted`, and what ended it early.

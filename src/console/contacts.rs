@@ -22,8 +22,8 @@ use crate::subjects::StoredLevels;
 use crate::types::{Channel, ContactId, Outcome, OutcomeClass, Subject};
 use crate::views::SubjectSettings;
 
-/// What the form of a new contact may have beside channel and address.
-const OPTIONS: [&str; 7] = ["secret", "format", "thresholds", "metrics", "windows", "quiet", "subtree"];
+/// What the form of a new contact has beside channel and address.
+const OPTIONS: [&str; 6] = ["secret", "format", "thresholds", "metrics", "windows", "quiet"];
 
 fn next_of(fields: &Fields) -> String {
     href_to("subject", &[("id", Some(fields.raw("subject")))])
@@ -47,7 +47,9 @@ async fn add_contact(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
         secret.map(|secret| format!(" Its secret is {secret}: keep it, no other page shows it.")).unwrap_or_default();
     let message = match outcome {
         AddOutcome::Added => format!("Contact {id} is added.{secret}"),
-        AddOutcome::Changed => format!("Contact {id} had this address, and is changed.{secret}"),
+        AddOutcome::Changed => {
+            format!("Contact {id} has this address already: it is changed, and none is added.{secret}")
+        }
         AddOutcome::Unchanged => format!("Contact {id} has this address already."),
     };
     let count = u64::from(outcome != AddOutcome::Unchanged);
@@ -65,7 +67,10 @@ fn spec_of(fields: &Fields) -> Result<ContactSpec, String> {
         }
         columns.push(&column, Some(value.to_owned()));
     }
-    columns.into_specs().and_then(contact_spec::only)
+    // It is the only one, so its number tells nothing.
+    let number = format!("{channel} 1: ");
+    let unnumbered = |error: String| error.strip_prefix(&number).unwrap_or(&error).to_owned();
+    columns.into_specs().and_then(contact_spec::only).map_err(unnumbered)
 }
 
 /// `POST /contact`: `do` names the action.
@@ -104,7 +109,7 @@ async fn send_test(console: &ConsoleState, subject: &Subject, id: &ContactId) ->
         let detail = match error {
             ChooseError::NotFound(_) => format!("there is no contact {id}"),
             ChooseError::Unverified(_) => {
-                format!("contact {id} is not verified: it gets nothing until it is confirmed")
+                format!("contact {id} is not confirmed: it gets nothing until its owner confirms it")
             }
             ChooseError::Several(_) | ChooseError::Ambiguous(_) => format!("several contacts have the id {id}"),
         };

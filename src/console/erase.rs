@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use minijinja::context;
 use tokio::time::timeout;
@@ -11,12 +12,12 @@ use super::error::ConsoleError;
 use super::form::{Admin, Done, SentForm};
 use super::parsed_query::ParsedQuery;
 use super::render::rendered_html;
+use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
 use super::subject::AskedSubject;
 use crate::api::path::parameter;
 use crate::api::problem::{ERASE_TIMEOUT, Problem, within};
 use crate::erasure::{self, branch};
-use crate::html::href::href_to;
 use crate::types::Subject;
 use crate::types::text::printable;
 
@@ -26,17 +27,19 @@ pub(super) async fn show(
     ParsedQuery(AskedSubject { id, .. }): ParsedQuery<AskedSubject>,
 ) -> Result<Response, ConsoleError> {
     let id: Subject = parameter("id", Some(&id))?.ok_or_else(|| Problem::bad_request("id: name a subject"))?;
-    Ok(rendered_html("erase.html", &visitor, context! { title => format!("Erase {id}?"), id => id.as_str() }))
+    Ok(rendered_form(&visitor, id.as_str(), None))
+}
+
+fn rendered_form(visitor: &Visitor, id: &str, fault: Option<&str>) -> Response {
+    rendered_html("erase.html", visitor, context! { title => format!("Erase {id}?"), id, fault })
 }
 
 /// `POST /erase`
 pub(super) async fn erase(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
     let id = form.fields.raw("subject");
     if ![id.to_owned(), printable(id)].contains(&form.fields.raw("typed").to_owned()) {
-        let detail = "the typed id is another one: nothing was erased";
-        return Err(
-            ConsoleError::from(Problem::bad_request(detail)).with_way_to(&href_to("erase", &[("id", Some(id))]))
-        );
+        let page = rendered_form(&form.visitor, id, Some("The typed id is another one: nothing was erased."));
+        return Err(ConsoleError::rendered(StatusCode::BAD_REQUEST, page));
     }
     form.once(console, "subjects".to_owned(), erase_subject).await
 }

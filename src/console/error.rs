@@ -1,16 +1,20 @@
 //! A page that says what is wrong, with a way on.
 
+use std::collections::BTreeMap;
+
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use minijinja::context;
 use redis::RedisError;
 use serde::Serialize;
 
-use super::render::{rendered_html, shown};
+use super::render::{ERROR, rendered_html, shown};
+use super::sentence::labelled;
 use super::session::Visitor;
 use crate::api::problem::Problem;
 use crate::html::fields::SentFields;
 use crate::html::href::up_from;
+use crate::types::Channel;
 
 /// Why a page can't be shown, or an action was not done.
 #[derive(Debug)]
@@ -25,13 +29,37 @@ pub enum ConsoleError {
 #[derive(Debug, Serialize)]
 pub struct RefusedForm {
     action: String,
-    shown: SentFields,
+    /// The fields in which people may change something.
+    shown: BTreeMap<String, String>,
     hidden: SentFields,
+}
+
+impl RefusedForm {
+    fn hidden(&self, name: &str) -> &str {
+        self.hidden.iter().find(|(named, _)| named == name).map_or("", |(_, value)| value)
+    }
+
+    /// The title of the page that shows it again; `None` for one that can only be sent again.
+    fn title(&self) -> Option<String> {
+        let what = match self.action.as_str() {
+            _ if self.shown.is_empty() => return None,
+            "mute" => "Mute",
+            "contacts" => "Add a contact to",
+            "portal" => "Portal link of",
+            _ => return None,
+        };
+        Some(format!("{what} {}", self.hidden("subject")))
+    }
 }
 
 impl ConsoleError {
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self::Told { status, detail: detail.into(), way_on: String::new(), refused: None, up: String::new() }
+    }
+
+    /// A page that shows the fault beside its form.
+    pub fn rendered(status: StatusCode, page: Response) -> Self {
+        Self::Rendered(Box::new((status, page).into_response()))
     }
 
     pub fn not_found(detail: impl Into<String>) -> Self {
@@ -53,6 +81,7 @@ impl ConsoleError {
     #[must_use]
     pub fn with_form(mut self, action: &str, (shown, hidden): (SentFields, SentFields)) -> Self {
         if let Self::Told { refused, .. } = &mut self {
+            let shown = shown.into_iter().collect();
             *refused = Some(Box::new(RefusedForm { action: action.to_owned(), shown, hidden }));
         }
         self
@@ -84,12 +113,16 @@ impl IntoResponse for ConsoleError {
     fn into_response(self) -> Response {
         match self {
             Self::Told { status, detail, way_on, refused, up } => {
-                let title = match status {
+                let of_status = match status {
                     StatusCode::BAD_REQUEST => "This can't be done",
                     _ => status.canonical_reason().unwrap_or("Error"),
                 };
-                let content = context! { title, detail, way_on, refused => shown(&refused), up };
-                (status, rendered_html("error.html", &Visitor::Unknown, content)).into_response()
+                let title = refused.as_ref().and_then(|form| form.title()).unwrap_or_else(|| of_status.to_owned());
+                let asked = refused.as_ref().map_or("", |form| form.hidden("do"));
+                let channels = shown(&Channel::SENDING);
+                let detail = labelled(&detail);
+                let content = context! { title, detail, way_on, asked, channels, refused => shown(&refused), up };
+                (status, rendered_html(ERROR, &Visitor::Unknown, content)).into_response()
             }
             Self::Rendered(response) => *response,
         }

@@ -32,6 +32,8 @@ const SENT_TTL: Duration = Duration::from_secs(3600);
 const DIGEST_BYTES: usize = 16;
 /// The parameter that names the form whose outcome a page tells.
 const SENT: &str = "sent";
+/// Stands in a message for the subject that the address of the next page names.
+pub(super) const SUBJECT: &str = "{subject}";
 /// What a page says of a form without an outcome.
 const UNKNOWN_OUTCOME: &str =
     "This form was sent before. What it asked for is being done, or has failed: this page shows the present state.";
@@ -81,7 +83,7 @@ impl<S: Send + Sync> FromRequest<S> for SentForm {
 /// What an action did.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// For the next page. Names no subject, because it outlives an erasure.
+    /// For the next page. Has [`SUBJECT`] in place of its subject, because it outlives an erasure.
     pub(super) message: String,
     /// For the log of actions, as the field of [`Action`]s.
     pub(super) action: String,
@@ -172,6 +174,10 @@ pub(super) async fn outcome(console: &ConsoleState, uri: &Uri, session: &Console
     let id = query.text(SENT).filter(|id| id.len() == 2 * DIGEST_BYTES && session.is_admin())?;
     let Partition { client, keys } = console.observer.partitions.first();
     let get = redis::cmd("GET").arg(keys.console_form(id)).to_owned();
-    let message: Option<String> = within(CALL_TIMEOUT, client.query(&get)).await.ok()?;
-    message.map(|message| if message.is_empty() { UNKNOWN_OUTCOME.to_owned() } else { message })
+    let message: String = within(CALL_TIMEOUT, client.query::<Option<String>>(&get)).await.ok()??;
+    let subject = ["id", "subject"].into_iter().map(|name| query.raw(name)).find(|name| !name.is_empty());
+    Some(match message.as_str() {
+        "" => UNKNOWN_OUTCOME.to_owned(),
+        message => message.replace(SUBJECT, subject.unwrap_or("the subject")),
+    })
 }

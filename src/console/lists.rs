@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use minijinja::{Value, context};
 use serde::de::DeserializeOwned;
@@ -14,6 +15,7 @@ use super::bulk::{filter_of, href_with_filter};
 use super::error::ConsoleError;
 use super::parsed_query::ParsedQuery;
 use super::render::{rendered_html, shown};
+use super::sentence::labelled;
 use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
 use crate::api::path::parameter;
@@ -25,6 +27,7 @@ use crate::ledger::batch::MetricPeriod;
 use crate::outbox::{DeliveryAction, Pause, read_pause};
 use crate::redis_client::Partition;
 use crate::subjects::Plans;
+use crate::types::timestamp::TimeOrDate;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
 use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
@@ -37,6 +40,11 @@ use crate::views::subject_index::{IndexPart, MutePosition};
 use crate::views::top::{self, RankingOrder, TopRequest};
 use crate::views::{Cursor, Observer};
 
+/// The titles of the pages with a filter.
+const NEAR: &str = "Near a limit";
+const ALERTS: &str = "Alerts";
+const DELIVERIES: &str = "Deliveries";
+const TOP: &str = "Who uses most?";
 /// Number of rows of a page.
 pub(super) const ROWS_MAX: usize = 100;
 /// Number of muted subjects of a page: most of them have one mute.
@@ -82,6 +90,17 @@ impl Asked {
             metric: parameter("metric", set(&self.metric))?,
             window: parameter("window", set(&self.window))?,
             percent: parameter("percent", set(&self.percent))?,
+        })
+    }
+
+    fn alert_filter(&self) -> Result<NotifiedAlertFilter, Problem> {
+        Ok(NotifiedAlertFilter {
+            subject: parameter("subject", set(&self.subject))?,
+            metric: parameter("metric", set(&self.metric))?,
+            window: parameter("window", set(&self.window))?,
+            percent: parameter("percent", set(&self.percent))?,
+            since: parameter("since", set(&self.since))?.map(|TimeOrDate(since)| since),
+            outcome: set(&self.nobody).map(|_| AlertOutcome::Nobody),
         })
     }
 
@@ -131,7 +150,9 @@ pub(super) async fn near(
     Extension(visitor): Extension<Visitor>,
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
-    let filter = asked.near_filter()?;
+    let filter = asked.near_filter();
+    let filter =
+        filter.map_err(|problem| refused_filter(&console, &visitor, ("near.html", NEAR), &asked, problem.into()))?;
     let from = position(&asked.after)?.unwrap_or_default();
     let view = within(CALL_TIMEOUT, console.observer.near(&filter, from, ROWS_MAX)).await?;
     let next = asked.href("near", view.next.as_deref());
@@ -142,8 +163,24 @@ pub(super) async fn near(
     let mut metrics = known_metrics(&console.observer.plans);
     metrics.extend(view.subjects.iter().map(|row| row.metric.clone()).chain(filter.metric));
     let windows = Window::ALL;
-    let content = context! { title => "Near a limit", view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows), formats => formats(&console) };
+    let content = context! { title => NEAR, view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows), formats => formats(&console) };
     Ok(rendered_html("near.html", &visitor, content))
+}
+
+/// A list without rows: its filter as it was sent, with what is wrong. `error` itself if no field is wrong.
+fn refused_filter(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    (template, title): (&'static str, &str),
+    asked: &Asked,
+    error: ConsoleError,
+) -> ConsoleError {
+    let ConsoleError::Told { status: status @ StatusCode::BAD_REQUEST, detail, .. } = error else { return error };
+    let (metrics, windows) = (known_metrics(&console.observer.plans), Window::ALL);
+    let (states, channels) = (DeliveryState::ALL, Channel::ALL);
+    let (metric, pause) = (asked.metric.as_str(), None::<bool>);
+    let content = context! { title, fault => labelled(&detail), asked => shown(asked), metric, pause, metrics => shown(&metrics), windows => shown(&windows), states => shown(&states), channels => shown(&channels), formats => formats(console) };
+    ConsoleError::rendered(status, rendered_html(template, visitor, content))
 }
 
 /// How people read the counts of metrics.
@@ -164,14 +201,9 @@ pub(super) async fn alerts(
     Extension(visitor): Extension<Visitor>,
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
-    let filter = NotifiedAlertFilter {
-        subject: parameter("subject", set(&asked.subject))?,
-        metric: parameter("metric", set(&asked.metric))?,
-        window: parameter("window", set(&asked.window))?,
-        percent: parameter("percent", set(&asked.percent))?,
-        since: parameter("since", set(&asked.since))?,
-        outcome: set(&asked.nobody).map(|_| AlertOutcome::Nobody),
-    };
+    let filter = asked.alert_filter();
+    let filter = filter
+        .map_err(|problem| refused_filter(&console, &visitor, ("alerts.html", ALERTS), &asked, problem.into()))?;
     let from = position(&asked.after)?.unwrap_or_default();
     let view = within(CALL_TIMEOUT, console.observer.alerts(&filter, from, ROWS_MAX)).await?;
     let next = asked.href("alerts", view.next.as_deref());
@@ -179,7 +211,7 @@ pub(super) async fn alerts(
     Ok(rendered_html(
         "alerts.html",
         &visitor,
-        context! { title => "Alerts", view => shown(&view), asked => shown(&asked), next, windows => shown(&windows), formats => formats(&console) },
+        context! { title => ALERTS, view => shown(&view), asked => shown(&asked), next, windows => shown(&windows), formats => formats(&console) },
     ))
 }
 
@@ -192,7 +224,9 @@ pub(super) async fn deliveries(
 ) -> Result<Response, ConsoleError> {
     let partitions = &console.observer.partitions;
     let fields = Fields::parse(query.unwrap_or_default().as_bytes());
-    let filter = filter_of(&fields)?;
+    let filter = filter_of(&fields).map_err(|problem| {
+        refused_filter(&console, &visitor, ("deliveries.html", DELIVERIES), &asked, problem.into())
+    })?;
     let from: Option<DeliveriesCursor> = position(&asked.after)?;
     let read = async {
         let listed = list_from(partitions, &filter, from, ROWS_MAX).await?;
@@ -214,7 +248,7 @@ pub(super) async fn deliveries(
     let of_all: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(to_all).collect();
     let applies = |action: &DeliveryAction| deliveries.iter().any(|of| action.takes().contains(&of.state));
     let of_selected: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(|action| action.as_str()).collect();
-    let content = context! { title => "Deliveries", pause, of_selected, deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
+    let content = context! { title => DELIVERIES, pause, of_selected, deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
     Ok(rendered_html("deliveries.html", &visitor, content))
 }
 
@@ -278,17 +312,17 @@ pub(super) async fn top(
     Extension(visitor): Extension<Visitor>,
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
-    let view = match parameter::<RankingOrder>("by", set(&asked.by))? {
-        Some(by) => Some(ranking(&console, &asked, by).await?),
-        None => None,
-    };
+    let view = ranking(&console, &asked).await;
+    let view = view.map_err(|error| refused_filter(&console, &visitor, ("top.html", TOP), &asked, error))?;
     let (windows, metric) = (Window::ALL, Metric::default());
     let metric = set(&asked.metric).unwrap_or(metric.as_str());
-    let content = context! { title => "Who uses most?", view => shown(&view), asked => shown(&asked), metric, windows => shown(&windows) };
+    let content =
+        context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, windows => shown(&windows) };
     Ok(rendered_html("top.html", &visitor, content))
 }
 
-async fn ranking(console: &ConsoleState, asked: &Asked, by: RankingOrder) -> Result<top::TopView, ConsoleError> {
+async fn ranking(console: &ConsoleState, asked: &Asked) -> Result<Option<top::TopView>, ConsoleError> {
+    let Some(by) = parameter::<RankingOrder>("by", set(&asked.by))? else { return Ok(None) };
     let partitions = &console.observer.partitions;
     let metric: Metric = parameter("metric", set(&asked.metric))?.unwrap_or_default();
     let window: Option<Window> = parameter("window", set(&asked.window))?;
@@ -299,5 +333,5 @@ async fn ranking(console: &ConsoleState, asked: &Asked, by: RankingOrder) -> Res
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let read = top::read(partitions, &console.observer.plans, &request, ROWS_MAX);
     let view = within(TOP_TIMEOUT, console.top.get_or_read(&request, read)).await?;
-    Ok(top::TopView::clone(&view))
+    Ok(Some(top::TopView::clone(&view)))
 }

@@ -6,24 +6,26 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::error::ConsoleError;
-use super::form::{Done, SentForm};
+use super::form::{Done, SUBJECT, SentForm};
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::contacts::{self, ContactSelector};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::href::href_to;
 use crate::redis_client::Partition;
-use crate::subjects::mutes::set_mute;
+use crate::subjects::mutes::{set_mute, warning_of_metric};
 use crate::subjects::{StoredLevels, SubjectMutes};
 use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, UnixMs};
 
 /// `POST /mute`: from the page of a subject, or from the list of mutes.
 pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
     let next = match form.fields.raw("from") {
-        "mutes" => "mutes".to_owned(),
+        "mutes" => href_to("mutes", &[("subject", Some(form.fields.raw("subject")))]),
         _ => href_to("subject", &[("id", Some(form.fields.raw("subject")))]),
     };
-    let (fields, shown) = (form.fields.clone(), ["metric", "for", "until", "reason"]);
-    form.once(console, next, change_mute).await.map_err(|error| error.with_form("mute", fields.partition(&shown)))
+    let fields = form.fields.clone();
+    // The list of mutes has a field for the time alone.
+    let shown: &[&str] = if fields.raw("from").is_empty() { &["metric", "for", "until", "reason"] } else { &["for"] };
+    form.once(console, next, change_mute).await.map_err(|error| error.with_form("mute", fields.partition(shown)))
 }
 
 async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> Result<Done, ConsoleError> {
@@ -36,16 +38,15 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
         wanted @ ("mute" | "extend") => {
             let end = MuteEnd::new(fields.parsed("until")?, fields.text("for")).map_err(Problem::bad_request)?;
             let now = within(CALL_TIMEOUT, client.server_time()).await?;
+            let end = match (wanted, end) {
+                ("extend", MuteEnd::After(by)) => {
+                    let stored = stored_mute(&console, &subject, metric.as_ref(), contact.as_ref(), now).await?;
+                    MuteEnd::At(stored.map_or(now, |stored| stored.end()).after(by))
+                }
+                (_, end) => end,
+            };
             let mute = Mute::new(end, fields.text("reason").map(str::to_owned), now);
-            let mute = mute.map_err(|error| Problem::bad_request(error.to_string()))?;
-            if wanted == "extend"
-                && let Some(stored) = stored_mute(&console, &subject, metric.as_ref(), contact.as_ref(), now).await?
-                && mute.end() < stored.end()
-            {
-                let detail = format!("for: it is {stored}, which is longer: name a later end, or end the mute first");
-                return Err(Problem::bad_request(detail).into());
-            }
-            Some(mute)
+            Some(mute.map_err(|error| Problem::bad_request(error.to_string()))?)
         }
         "end" => None,
         _ => return Err(Problem::bad_request("do: must be mute, extend or end").into()),
@@ -54,21 +55,34 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
         Some(id) => {
             let set = contacts::set_mute(partition, &subject, ContactSelector::Id(id), mute.as_ref());
             within(CALL_TIMEOUT, set).await?;
-            (if mute.is_some() { "muteContact" } else { "unmuteContact" }, format!("Contact {id}"), id.to_string())
+            let action = if mute.is_some() { "muteContact" } else { "unmuteContact" };
+            (action, format!("Contact {id} of {SUBJECT}"), id.to_string())
         }
         None => {
             within(CALL_TIMEOUT, set_mute(client, keys, &subject, metric.as_ref(), mute.as_ref())).await?;
             let action = if mute.is_some() { "muteSubject" } else { "unmuteSubject" };
             let named = |metric: &Metric| console.observer.plans.format_of(metric).labelled(metric);
-            let what =
-                metric.as_ref().map_or_else(|| "The subject".to_owned(), |metric| format!("Metric {}", named(metric)));
-            (action, what, metric.map(|metric| metric.to_string()).unwrap_or_default())
+            let what = metric.as_ref().map_or_else(
+                || format!("The subject {SUBJECT}"),
+                |metric| format!("Metric {} of {SUBJECT}", named(metric)),
+            );
+            (action, what, metric.as_ref().map(ToString::to_string).unwrap_or_default())
         }
     };
     let message = match &mute {
+        Some(mute) if mute.until.is_none() => format!("{what} is muted until somebody ends it{}.", mute.terms()),
         Some(mute) => format!("{what} is muted{}.", mute.terms()),
         None => format!("{what} is not muted any more."),
     };
+    let warning = match metric.filter(|_| mute.is_some() && contact.is_none()) {
+        // It is muted: that the limits can't be read is no failure.
+        Some(metric) => {
+            let read = warning_of_metric(client, keys, &console.observer.plans, &subject, &metric);
+            within(CALL_TIMEOUT, read).await.unwrap_or_default()
+        }
+        None => None,
+    };
+    let message = message + &warning.map(|warning| format!(" Warning: {warning}.")).unwrap_or_default();
     Ok(Done { message, action: action.to_owned(), subject: Some(subject), target, count: 1 })
 }
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::error::ConsoleError;
-use super::form::{Done, SentForm};
+use super::form::{Done, SUBJECT, SentForm};
 use super::sentence::HAS_URL;
 use super::state::{ConsoleState, WithConsole};
 use crate::actions::contacts::{ContactActionError, check_levels};
@@ -14,11 +14,13 @@ use crate::actions::portal::{NewPortal, revoke};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::href::href_to;
 use crate::signing::PortalRight;
+use crate::types::Locale;
+use crate::views::explain::is_known;
 
 /// `POST /portal`: `do` names the action.
 pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
     let next = href_to("subject", &[("id", Some(form.fields.raw("subject")))]);
-    let (fields, shown) = (form.fields.clone(), ["for", "locale"]);
+    let (fields, shown) = (form.fields.clone(), ["for", "locale", "contacts"]);
     form.once(console, next, change_links).await.map_err(|error| error.with_form("portal", fields.partition(&shown)))
 }
 
@@ -28,17 +30,26 @@ async fn change_links(console: Arc<ConsoleState>, SentForm { fields, .. }: SentF
         "create" => {
             check_levels(&first.keys, &subject, false)
                 .map_err(|error| Problem::from(ContactActionError::from(error)))?;
+            let locale: Option<Locale> = fields.parsed("locale")?;
+            let checked = locale.as_ref().map_or(Ok(()), |locale| console.portal_html.check_locale(locale));
+            checked.map_err(|problem| Problem::bad_request(format!("locale: {problem}")))?;
             let changes = !fields.raw("contacts").is_empty();
             let new = NewPortal {
                 lifetime: fields.text("for").map(str::to_owned),
                 may: changes.then(|| vec![PortalRight::View, PortalRight::Contacts]),
-                locale: fields.parsed("locale")?,
+                locale,
                 ..NewPortal::default()
             };
             let created = new.create(console.portal_urls.as_ref(), subject.clone());
             let link = within(CALL_TIMEOUT, created).await?;
             let (ends, url) = (link.expires_at, link.url);
-            ("createPortalLink", format!("{HAS_URL}{ends}. Keep it, no other page shows it: {url}"))
+            // The link is made: that this can't be read is no failure.
+            let known = within(CALL_TIMEOUT, is_known(&console.observer.partitions, &subject)).await;
+            let warning = match known {
+                Ok(false) => format!(" Warning: nothing is known of {SUBJECT} yet."),
+                _ => String::new(),
+            };
+            ("createPortalLink", format!("{HAS_URL}{ends}.{warning} Keep it, no other page shows it: {url}"))
         }
         "revoke" => {
             within(CALL_TIMEOUT, revoke(first, &subject)).await?;

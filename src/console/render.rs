@@ -19,6 +19,9 @@ macro_rules! templates {
     ($($name:literal)+) => { [$(($name, include_str!(concat!("../../templates/console/", $name)))),+] };
 }
 
+/// The page of an error.
+pub(super) const ERROR: &str = "error.html";
+
 /// Every template.
 const SOURCES: [(&str, &str); 20] = templates!(
     "base.html" "parts.html" "login.html" "error.html" "overview.html" "near.html" "subjects.html" "subject.html"
@@ -63,6 +66,17 @@ pub(super) fn rendered_html(template: &'static str, visitor: &Visitor, content: 
     let mut response = rendered(&page, None);
     response.extensions_mut().insert(page);
     response
+}
+
+/// The answer for this visitor, with the navigation: the code that makes the page of an error knows no visitor.
+pub(super) fn for_visitor(mut answer: Response, visitor: &Visitor) -> Response {
+    let page = answer.extensions().get::<RenderedHtml>().filter(|page| page.template == ERROR);
+    let page = page.map(|page| rendered(&RenderedHtml { visitor: visitor.clone(), ..page.clone() }, None));
+    if let Some(mut page) = page {
+        std::mem::swap(answer.body_mut(), page.body_mut());
+        answer.headers_mut().extend(std::mem::take(page.headers_mut()));
+    }
+    answer
 }
 
 /// `why`: it is the page that was read last.

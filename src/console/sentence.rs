@@ -2,6 +2,7 @@
 
 use minijinja::{HtmlEscape, Value};
 
+use crate::subjects::record::LIMIT_PREFIX;
 use crate::types::text::printable;
 use crate::types::{DeliveryId, UnixMs};
 use crate::views::IdPrefix;
@@ -21,6 +22,23 @@ pub(super) const HAS_URL: &str = "Everybody who has this link may use it until "
 pub(super) fn split_url(message: &str) -> (&str, Option<&str>) {
     let split = message.strip_prefix(HAS_URL).and_then(|_| message.rsplit_once(' '));
     split.map_or((message, None), |(text, link)| (text, Some(link)))
+}
+
+/// An error that begins with the name of a field, with the label that the field has on pages.
+pub(super) fn labelled(detail: &str) -> String {
+    let Some((name, rest)) = detail.split_once(": ") else { return detail.to_owned() };
+    let label = match name {
+        "billing_day" => "Months begin on day",
+        "billing_month" => "Years begin in month",
+        "locale" => "Language",
+        "reason" => "Why",
+        "timezone" => "Time zone",
+        name => match name.strip_prefix(LIMIT_PREFIX) {
+            Some(metric) => return format!("Limits of {metric}: {rest}"),
+            None => name,
+        },
+    };
+    format!("{label}: {rest}")
 }
 
 /// A sentence as HTML.

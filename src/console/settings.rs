@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::TryFutureExt as _;
 use minijinja::{Value, context};
 use sha2::{Digest, Sha256};
@@ -15,6 +15,7 @@ use super::error::ConsoleError;
 use super::form::{Admin, Done, SentForm};
 use super::parsed_query::ParsedQuery;
 use super::render::{rendered_html, shown};
+use super::sentence::labelled;
 use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
 use super::subject::AskedSubject;
@@ -96,6 +97,8 @@ struct Around {
     stored: Option<SettingsText>,
     /// The id that was sent for a new subject.
     new_id: String,
+    /// Whether it is the id of a subject already.
+    exists: bool,
 }
 
 fn rendered_form(
@@ -111,14 +114,13 @@ fn rendered_form(
     if !text[PLAN].is_empty() && !plans.contains(&text[PLAN]) {
         plans.push(text[PLAN].clone());
     }
-    let Around { fault, stored, new_id } = around;
+    let Around { fault, stored, new_id, exists } = around;
     let title = if id.is_empty() { "New subject".to_owned() } else { format!("Settings of {id}") };
     let differences = stored.as_ref().map(|stored| differences(stored, text));
     // The level of a new subject is not known yet.
     let of_level = || console.observer.plans.default_plan_of(id).name.to_string();
     let default_plan = (!id.is_empty()).then(of_level);
-    let content: Value =
-        context! { title, id, new_id, version, text_of => shown(text), plans, default_plan, fault, differences };
+    let content: Value = context! { title, id, new_id, exists, version, text_of => shown(text), plans, default_plan, fault, differences };
     rendered_html("settings.html", visitor, content)
 }
 
@@ -155,9 +157,9 @@ pub(super) async fn save(State(console): WithConsole, form: SentForm) -> Result<
             // The id of a new subject can be corrected too.
             let sent = fields.raw("subject");
             let (id, new_id) = if fields.raw("is_new").is_empty() { (sent, "") } else { ("", sent) };
-            let around = Around { fault: Some(detail), stored: None, new_id: new_id.to_owned() };
+            let around = Around { fault: Some(labelled(&detail)), new_id: new_id.to_owned(), ..Around::default() };
             let page = rendered_form(&console, &visitor, id, fields.raw("version"), &sent_text(&fields), around);
-            Err(refused(status, page))
+            Err(ConsoleError::rendered(status, page))
         }
         answer => answer,
     }
@@ -169,12 +171,18 @@ async fn replace(console: Arc<ConsoleState>, SentForm { fields, visitor, .. }: S
     let (subject, settings) = (fields.subject()?, patch_of(&text, plans).map_err(Problem::bad_request)?);
     let partition = console.observer.partitions.partition_of(&subject);
     let change = SubjectChange { subject: subject.clone(), settings, contacts: ContactsChange::Keep };
-    let is_expected = |stored: &[SubjectField]| version_of(stored) == version;
+    let is_new = !fields.raw("is_new").is_empty();
+    let is_expected = |stored: &[SubjectField]| version_of(stored) == version && (!is_new || stored.is_empty());
     if within(CALL_TIMEOUT, write_if(partition, usize::MAX, &change, is_expected)).await?.is_none() {
+        if is_new {
+            let around = Around { new_id: subject.to_string(), exists: true, ..Around::default() };
+            let page = rendered_form(&console, &visitor, "", version, &text, around);
+            return Err(ConsoleError::rendered(StatusCode::CONFLICT, page));
+        }
         let stored = stored_fields(&console, &subject).await?;
         let around = Around { stored: Some(stored_text(&stored)), ..Around::default() };
         let page = rendered_form(&console, &visitor, subject.as_str(), &version_of(&stored), &text, around);
-        return Err(refused(StatusCode::PRECONDITION_FAILED, page));
+        return Err(ConsoleError::rendered(StatusCode::PRECONDITION_FAILED, page));
     }
     let of_grants = grants::warnings_of_lost_limits(partition, plans, &subject).map_err(Problem::from);
     // It is saved: that the grants can't be read is no failure.
@@ -190,10 +198,6 @@ async fn replace(console: Arc<ConsoleState>, SentForm { fields, visitor, .. }: S
     let warnings: String = warnings.map(|warning| format!(" Warning: {warning}.")).collect();
     let (message, action) = (format!("The settings are saved.{warnings}"), "replaceSubject".to_owned());
     Ok(Done { message, action, subject: Some(subject), count: 1, ..Done::default() })
-}
-
-fn refused(status: StatusCode, page: Response) -> ConsoleError {
-    ConsoleError::Rendered(Box::new((status, page).into_response()))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::api::state::ReloadPlans;
 use crate::api::token::CurrentTokens;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
+use crate::portal::PortalHtml;
 use crate::signing::PortalUrls;
 use crate::views::Observer;
 use crate::views::explain::Explainer;
@@ -51,6 +52,8 @@ pub struct ConsoleState {
     pub started_with: StartedWith,
     /// What makes links to the portal; `None` without `http.public_url`.
     pub portal_urls: Option<PortalUrls>,
+    /// The pages of the portal.
+    pub portal_html: PortalHtml,
     /// The address on which the console listens.
     pub listen: SocketAddr,
     /// The URL at which a proxy serves it.

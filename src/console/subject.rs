@@ -26,6 +26,7 @@ use crate::redis_client::{ErrorKind, error_kind};
 use crate::subjects::record::write_thresholds;
 use crate::subjects::{Plans, StoredLevels};
 use crate::types::{Alert, Channel, Limits, Metric, MetricFormat, Subject, Window};
+use crate::views::actions::newest_on;
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
@@ -120,7 +121,10 @@ impl SettingRow {
         rows.push(row("Time zone", settings.zone.name().to_owned(), own.timezone.is_some(), "default"));
         rows.extend(own.billing_day.map(|day| row("Months begin on day", day.to_string(), true, "")));
         rows.extend(own.billing_month.map(|month| row("Years begin in month", month.to_string(), true, "")));
-        let locale = own.locale.as_ref().map_or_else(|| "of the templates".to_owned(), ToString::to_string);
+        let locale = own
+            .locale
+            .as_ref()
+            .map_or_else(|| "none: messages use the default templates".to_owned(), ToString::to_string);
         rows.push(row("Language", locale, own.locale.is_some(), "default"));
         rows
     }
@@ -232,8 +236,8 @@ pub(super) async fn delivery(
     let read = within(CALL_TIMEOUT, console.explainer.delivery(&id, audience)).await?;
     let missing = || ConsoleError::not_found("there is no such delivery: they are kept for 14 days after their end");
     let (explanation, detail) = read.ok_or_else(missing)?;
+    let action = within(CALL_TIMEOUT, newest_on(&console.observer.partitions, id.as_str())).await?;
     let is_leased = detail.delivery.is_leased;
-    let content =
-        context! { title => "Delivery", explanation => shown(&explanation), detail => shown(&detail), is_leased };
+    let content = context! { title => "Delivery", explanation => shown(&explanation), detail => shown(&detail), action => shown(&action), is_leased };
     Ok(rendered_html("delivery.html", &visitor, content))
 }

@@ -150,6 +150,17 @@ impl PortalHtml {
         self.styles.iter().chain(&self.logo)
     }
 
+    /// Refuses a locale of a link in whose language there is no page.
+    ///
+    /// # Errors
+    ///
+    /// The languages that there are.
+    pub fn check_locale(&self, locale: &Locale) -> Result<(), String> {
+        let is_there = locale.fallbacks().any(|locale| self.languages.contains(locale.as_str()));
+        let languages = || self.languages.iter().map(String::as_str).collect::<Vec<_>>();
+        if is_there { Ok(()) } else { Err(format!("no page is in {locale}, only in {}", languages().join(" and "))) }
+    }
+
     /// The language for a locale, or else for the browser.
     pub(super) fn language(&self, locale: Option<&Locale>, asked: &HeaderMap) -> String {
         let of_locale = locale.into_iter().flat_map(Locale::fallbacks).map(|locale| locale.to_string());

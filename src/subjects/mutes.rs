@@ -8,7 +8,8 @@ use std::fmt;
 
 use redis::RedisResult;
 
-use super::FieldError;
+use super::record::LIMIT_PREFIX;
+use super::{FieldError, Plans};
 use crate::redis_client::RedisClient;
 use crate::types::{Keys, Metric, Mute, MuteError, Subject, UnixMs};
 
@@ -93,6 +94,19 @@ pub async fn set_mute(
     let changed: u64 = client.query(&command).await?;
     // HSET returns the number of new fields, HDEL that of removed ones.
     Ok((changed > 0) == mute.is_none())
+}
+
+/// Warns of a metric that is probably misspelled: neither the configuration nor a limit of the subject names it.
+pub async fn warning_of_metric(
+    client: &RedisClient,
+    keys: &Keys,
+    plans: &Plans,
+    subject: &Subject,
+    metric: &Metric,
+) -> RedisResult<Option<String>> {
+    let own = redis::cmd("HGET").arg(keys.subject(subject)).arg(format!("{LIMIT_PREFIX}{metric}")).to_owned();
+    let is_named = plans.names_metric(metric) || client.query::<Option<Vec<u8>>>(&own).await?.is_some();
+    Ok((!is_named).then(|| format!("no plan and no limit of the subject names the metric {metric}")))
 }
 
 /// The part of the subject that a field mutes; `None` for other fields.

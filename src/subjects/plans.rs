@@ -149,6 +149,15 @@ impl Plans {
         self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
     }
 
+    /// Whether a plan limits the metric, or it has a format.
+    pub fn names_metric(&self, metric: &Metric) -> bool {
+        let set = self.in_effect();
+        let limits = |plan: &Arc<Plan>| {
+            plan.limits.contains_key(metric) || plan.limiters.keys().any(|limited| limited == metric)
+        };
+        set.formats.contains_key(metric) || set.by_name.values().any(limits)
+    }
+
     /// The longest silence that a plan tells of; `None` if no plan does.
     pub fn longest_silence(&self) -> Option<Duration> {
         self.in_effect().by_name.values().filter_map(|plan| plan.silence).map(Duration::from).max()

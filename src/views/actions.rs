@@ -47,6 +47,20 @@ pub async fn newest(
     Ok((entries.into_iter().filter_map(|(id, fields)| view(&id, fields)).collect(), next))
 }
 
+/// Number of the newest actions among which one on a delivery is looked for.
+const LOOKED_THROUGH: usize = 1_000;
+
+/// The newest action on this target, if it is one of the newest thousand actions and the log names the target.
+///
+/// # Errors
+///
+/// The error of Redis or of the connection.
+pub async fn newest_on(partitions: &Partitions, target: &str) -> RedisResult<Option<ActionView>> {
+    let (actions, _) = newest(partitions, None, LOOKED_THROUGH).await?;
+    let is_on = |action: &ActionView| action.target.iter().flat_map(|of| of.split(' ')).any(|one| one == target);
+    Ok(actions.into_iter().find(is_on))
+}
+
 /// `None` for an entry of somebody else.
 fn view(id: &str, fields: Fields) -> Option<ActionView> {
     let field = |name: &str| fields.iter().find(|(named, _)| named == name).map(|(_, value)| value.clone());

@@ -22,7 +22,13 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     let told = run(&server, "contact mute alice a@b.test --until 2100-01-01T00:00:00Z --reason office");
     assert_eq!(told.told(), "muted c_ab39b01901a28f91 until 2100-01-01T00:00:00.000Z: office\nexit 0");
     let told = run(&server, "subject mute alice --metric tokens --until 2100-02-01T01:00:00+01:00");
-    assert_eq!(told.told(), "alice: metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z\nexit 0");
+    let muted = "alice: metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z\nexit 0";
+    let warning = "warning: no plan and no limit of the subject names the metric tokens";
+    assert_eq!(told.told(), format!("{warning}\n{muted}"));
+    run(&server, "subject set alice --limit tokens=9").expect_done();
+    let told = run(&server, "subject mute alice --metric tokens --until 2100-02-01T00:00:00Z");
+    assert_eq!(told.told(), muted);
+    redis(&server, "HDEL quota_subject:alice limit:tokens");
     let json = run(&server, "subject mute alice --reason moving --json").expect_json();
     let mute = json!({"until": null, "reason": "moving"});
     assert_eq!(json, [json!({"subject": "alice", "metric": null, "mute": mute})]);

@@ -199,7 +199,27 @@ async fn only_a_token_that_may_read_opens_pages() {
         let answer = read.get(page).await;
         assert_eq!(answer.status, status, "{page}: {}", answer.text);
         judge(page, &answer);
-        assert!(answer.text.contains("<a href=\"./\">"), "a way on");
+        assert!(decoded(&answer.text).contains("<a href=\"./\">Overview</a>"), "a way on: {}", answer.text);
+    }
+    // A mistake in one field must not cost the others, nor the way to other pages.
+    for (page, wrong, said) in [
+        ("near", "percent=0", "percent: "),
+        ("alerts", "since=2026-11-31", "since: must be a date (midnight in UTC), such as 2026-11-21, or a time in RFC"),
+        ("deliveries", "since=1h", "since: must be a date"),
+        ("top", "by=used&period=lately", "period: "),
+    ] {
+        let answer = read.get(&format!("/{page}?metric=tokens&subject=alice&{wrong}")).await;
+        judge(page, &answer);
+        assert!(answer.status == 400 && answer.text.contains(said), "{page}: {}", answer.text);
+        let filter = forms(&answer.text).into_iter().find(|form| form.action == page).expect("the filter");
+        let (name, value) = wrong.rsplit_once('&').map_or(wrong, |(_, last)| last).split_once('=').expect("a field");
+        assert!(filter.fields.contains(&(name.to_owned(), value.to_owned())), "{:?}", filter.fields);
+        let kept = if page == "deliveries" { ("subject", "alice") } else { ("metric", "tokens") };
+        assert!(filter.fields.contains(&(kept.0.to_owned(), kept.1.to_owned())), "{:?}", filter.fields);
+        assert!(answer.text.contains("aria-label=\"Pages\"") && !answer.text.contains("data-refresh"));
+    }
+    for page in ["/alerts?since=2026-11-21", "/deliveries?since=2026-11-21"] {
+        assert_eq!(read.get(page).await.status, 200, "{page}");
     }
     // Logging out forgets the cookie.
     let out = admin.send("POST", "/logout", &same, "").await;

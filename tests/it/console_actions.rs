@@ -1,10 +1,11 @@
 //! What an admin does in the console: settings, contacts, mutes, sending, erasure. And who may not.
 
-use crate::support::console::{ADMIN, READ, SAME_ORIGIN, Visitor, decoded, forms, found, judge, with_tokens};
+use crate::support::console::{ADMIN, Answer, READ, SAME_ORIGIN, Visitor, decoded, forms, found, judge, with_tokens};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, alert, email, json as stored, subject};
 use crate::support::redis_server::RedisServer;
+use quotabell::types::UnixMs;
 
 /// Every form, and a page that has it.
 const FORMS: [(&str, &str); 10] = [
@@ -26,6 +27,31 @@ async fn with_alice() -> Outbox {
     outbox
 }
 
+/// A page that refuses a form must show the same form, the fault, and the way to every other page.
+fn judge_form(page: &str, refused: &Answer, action: &str) {
+    let controls = |html: &str| {
+        let all = found(html, "(?s)(<form [^>]*method=\"post\".*?</form>)").into_iter();
+        let of_action = all.filter(|form| form.contains(&format!(" action=\"{action}\"")));
+        let names = |form: &str| {
+            let named = found(form, "<((?:input|select)[^>]* name=\"[^\"]*\")").into_iter();
+            let shown = named.filter(|tag| !tag.contains("type=\"hidden\""));
+            let shown =
+                shown.map(|tag| (tag.split(' ').next().map(str::to_owned), found(tag, "name=\"(.*)\"").concat()));
+            let labels = found(form, "<label for=\"[^\"]*\">([^<]*)<").into_iter().map(str::to_owned);
+            (shown.collect::<Vec<_>>(), labels.collect::<Vec<_>>())
+        };
+        of_action.map(names).collect::<Vec<_>>()
+    };
+    let [shown] = &controls(&refused.text)[..] else { panic!("one form {action} is not in {}", refused.text) };
+    assert!(controls(page).contains(shown), "{shown:?} is not in {page}");
+    assert!(
+        refused.text.contains("role=\"alert\"") && refused.text.contains("aria-label=\"Pages\""),
+        "{}",
+        refused.text
+    );
+    assert!(!refused.text.contains("data-refresh"), "a refresh would lose it: {}", refused.text);
+}
+
 /// What the log says: who, what, to whom and to what, the newest first.
 async fn logged(visitor: &Visitor) -> Vec<String> {
     let page = visitor.get("/log").await;
@@ -35,6 +61,11 @@ async fn logged(visitor: &Visitor) -> Vec<String> {
         |cell: &str| found(cell, ">([^<>]+)<").first().map_or_else(|| cell.trim().to_owned(), |text| decoded(text));
     let cells = |row: &str| found(row, "(?s)<td[^>]*>(.*?)</td>").into_iter().map(cell).collect::<Vec<_>>().join(" ");
     rows.into_iter().map(cells).collect()
+}
+
+/// The page of a subject, as links name it.
+fn href(name: &str) -> String {
+    format!("subject?id={}", url::form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>())
 }
 
 async fn field(outbox: &Outbox, name: &str, field: &str) -> Option<String> {
@@ -48,13 +79,26 @@ async fn two_editors_of_one_subject_see_both_versions() {
     let (daemon, address, _folder) = with_tokens(&outbox).await;
     let admin = Visitor::new(address).log_in(ADMIN).await;
     let hostile = "<b>{{ 7*7 }}</b> 'x' \"y\" &amp;";
-    let (first, second) =
-        (admin.form("/settings", "settings", &[]).await, admin.form("/settings", "settings", &[]).await);
-    let said = admin.does(&first, &[("subject", hostile), ("limits", "requests = 600/hour\nrequests=5000\n")]).await;
+    let new = admin.form("/settings", "settings", &[]).await;
+    let said = admin.does(&new, &[("subject", hostile), ("plan", "free")]).await;
     assert_eq!(said, "The settings are saved.");
+    // A new subject must not look like a conflict with somebody else if its id exists. A contact is enough.
+    for (name, page) in [("alice", "subject?id=alice".to_owned()), (hostile, href(hostile))] {
+        let new = admin.form("/settings", "settings", &[]).await;
+        let exists = admin.post(&new, &[("subject", name), ("locale", "vi")]).await;
+        judge("/settings", &exists);
+        let text = decoded(&exists.text);
+        assert!(exists.status == 409 && text.contains(" exists already"), "{text}");
+        assert!(text.contains(&format!("<a href=\"{page}\">")) && text.contains("value=\"vi\""), "{text}");
+        assert!(!text.contains("Somebody else") && !text.contains("Save mine"), "{text}");
+        assert_eq!(field(&outbox, name, "locale").await, None, "nothing is written");
+    }
+    let settings = href(hostile).replacen("subject", "/settings", 1);
+    let (first, second) = (admin.form(&settings, "settings", &[]).await, admin.form(&settings, "settings", &[]).await);
+    assert_eq!(admin.does(&first, &[("limits", "requests = 600/hour\nrequests=5000\n")]).await, said);
     assert_eq!(field(&outbox, hostile, "limit:requests").await.as_deref(), Some("600/hour 5000/day"));
 
-    let mine = [("subject", hostile), ("limits", "requests = 7"), ("timezone", "Asia/Tokyo")];
+    let mine = [("limits", "requests = 7"), ("timezone", "Asia/Tokyo")];
     let conflict = admin.post(&second, &mine).await;
     assert_eq!(conflict.status, 412, "{}", conflict.text);
     judge("/settings", &conflict);
@@ -84,10 +128,11 @@ async fn two_editors_of_one_subject_see_both_versions() {
     let form = admin.form("/settings?id=alice", "settings", &[("subject", "alice")]).await;
     assert!(admin.get("/settings?id=alice").await.text.contains("<option value=\"\">default (free)</option>"));
     for (name, wrong, said) in [
-        ("timezone", "Mars/Olympus", "timezone: &quot;Mars&#x2f;Olympus&quot; is not an IANA time zone"),
+        ("timezone", "Mars/Olympus", "Time zone: &quot;Mars&#x2f;Olympus&quot; is not an IANA time zone"),
         ("limits", "requests 5", "limits: &quot;requests 5&quot; is not METRIC = LIMITS"),
-        ("limits", "requests = lots", "limit:requests: &quot;lots&quot; is not a limit"),
+        ("limits", "requests = lots", "Limits of requests: &quot;lots&quot; is not a limit"),
         ("thresholds", "0", "thresholds: "),
+        ("billing_day", "40", "Months begin on day: "),
         ("plan", "gold", "plan: there is no plan &quot;gold&quot;"),
     ] {
         let answer = admin.post(&form, &[(name, wrong), ("locale", "pt-BR")]).await;
@@ -99,7 +144,7 @@ async fn two_editors_of_one_subject_see_both_versions() {
     assert_eq!(field(&outbox, "alice", "thresholds").await.as_deref(), Some("50,100"));
     assert!(field(&outbox, "alice", "contacts").await.is_some(), "contacts stay");
     let log = logged(&admin).await;
-    assert_eq!((log.len(), log[0].as_str()), (4, "ops replaceSubject alice - 1"));
+    assert_eq!((log.len(), log[0].as_str()), (5, "ops replaceSubject alice - 1"));
     daemon.drain().await;
 }
 
@@ -147,13 +192,17 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     for (fields, wrong) in [
         (vec![("address", "")], "address: is missing"),
         (vec![("channel", "email"), ("address", "a@b.test"), ("format", "slack")], "format: contacts of the channel"),
-        (vec![("channel", "email"), ("address", "nobody")], "email 1: "),
+        (
+            vec![("channel", "email"), ("address", "nobody")],
+            "role=\"alert\">&quot;nobody&quot; is not an email address",
+        ),
     ] {
         let answer = admin.post(&add, &fields).await;
         assert!(answer.status == 400 && answer.text.contains(wrong), "{wrong}: {}", answer.text);
         judge("/contacts", &answer);
         let again = forms(&answer.text).into_iter().find(|form| form.action == "contacts").expect("what was sent");
         assert_eq!(again.body(&[]).len(), add.body(&fields).len(), "all of it");
+        judge_form(&admin.get(page).await.text, &answer, "contacts");
         assert!(answer.text.contains("<a href=\"subject?id=alice\">Back to the page</a>"), "{}", answer.text);
     }
     let of_contact = admin.form(page, "contact", &[("contact", &id)]).await;
@@ -161,22 +210,40 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     assert!(said.starts_with(&format!("The test message to {id} was not delivered")), "{said}");
     let mute = admin.form(page, "mute", &[("contact", &id)]).await;
     let said = admin.does(&mute, &[("do", "mute"), ("for", "2h"), ("reason", "new office")]).await;
-    assert!(said.starts_with(&format!("Contact {id} is muted until ")) && said.ends_with(": new office."), "{said}");
+    assert!(
+        said.starts_with(&format!("Contact {id} of alice is muted until ")) && said.ends_with(": new office."),
+        "{said}"
+    );
+    let ends = async || -> UnixMs {
+        let contacts = field(&outbox, "alice", "contacts").await.expect("contacts");
+        found(&contacts, "\"muted_until\":\"([^\"]*)\"")[0].parse().expect("a time")
+    };
+    let before = ends().await;
     let mute = admin.form("/mutes", "mute", &[("contact", &id), ("reason", "new office")]).await;
-    let shorter = admin.post(&mute, &[("do", "extend"), ("for", "1h")]).await;
-    assert!(shorter.status == 400 && shorter.text.contains("which is longer"), "{}", shorter.text);
-    judge("/mute", &shorter);
-    let again = forms(&shorter.text).into_iter().find(|form| form.action == "mute").expect("what was sent");
-    assert!(admin.does(&again, &[("for", "3d")]).await.ends_with(": new office."));
-    let wrong = admin.post(&mute, &[("do", "mute"), ("for", "soon")]).await;
+    let wrong = admin.post(&mute, &[("do", "extend"), ("for", "soon")]).await;
     assert!(wrong.status == 400 && wrong.text.contains("for: must be a number and a unit"), "{}", wrong.text);
-    assert_eq!(admin.does(&mute, &[("do", "end")]).await, format!("Contact {id} is not muted any more."));
+    judge("/mute", &wrong);
+    judge_form(&admin.get("/mutes").await.text, &wrong, "mute");
+    let again = forms(&wrong.text).into_iter().find(|form| form.action == "mute").expect("what was sent");
+    assert!(admin.does(&again, &[("for", "3d")]).await.ends_with(": new office."));
+    assert_eq!(ends().await, before.plus(3 * 86_400_000), "it ends later than before by that time");
+    let of_contact_again = admin.form(page, "mute", &[("contact", &id)]).await;
+    let wrong =
+        admin.post(&of_contact_again, &[("do", "mute"), ("for", "1h"), ("until", "2100-01-01T00:00:00Z")]).await;
+    assert!(wrong.status == 400 && wrong.text.contains("until: stands beside for"), "{}", wrong.text);
+    judge_form(&admin.get(page).await.text, &wrong, "mute");
+    // The list does not say elsewhere whose mute has ended.
+    assert_eq!(admin.does(&mute, &[("do", "end")]).await, format!("Contact {id} of alice is not muted any more."));
     let subject_mute = admin.form(page, "mute", &[("metric", "")]).await;
     let said = admin.does(&subject_mute, &[("do", "mute"), ("for", ""), ("reason", "x")]).await;
-    assert_eq!(said, "The subject is muted: x.");
-    let said = admin.does(&subject_mute, &[("do", "mute"), ("for", ""), ("metric", "tokens")]).await;
-    assert_eq!(said, "Metric tokens is muted.");
-    assert_eq!(admin.does(&subject_mute, &[("do", "end")]).await, "The subject is not muted any more.");
+    assert_eq!(said, "The subject alice is muted until somebody ends it: x.");
+    assert!(!admin.get("/mutes").await.text.contains("Extend"), "a mute without an end can't be longer");
+    let said = admin.does(&subject_mute, &[("do", "mute"), ("for", "1h"), ("metric", "nosuch")]).await;
+    assert!(said.starts_with("Metric nosuch of alice is muted until 20"), "{said}");
+    assert!(said.ends_with(". Warning: no plan and no limit of the subject names the metric nosuch."), "{said}");
+    let said = admin.does(&subject_mute, &[("do", "mute"), ("for", ""), ("metric", "requests")]).await;
+    assert_eq!(said, "Metric requests of alice is muted until somebody ends it.");
+    assert_eq!(admin.does(&subject_mute, &[("do", "end")]).await, "The subject alice is not muted any more.");
     let disabled = r#"[{"id":"d","channel":"email","address":"a@b.test","disabled":{"reason":"gone","detail":"x","at":"2026-11-21T08:00:00Z"}}]"#;
     let before = field(&outbox, "alice", "contacts").await.expect("contacts");
     outbox.set_contacts(&subject("alice"), disabled).await;
@@ -194,7 +261,8 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
         format!("ops removeContact alice {id} 1"),
         "ops enableContact alice d 1".to_owned(),
         "ops unmuteSubject alice - 1".to_owned(),
-        "ops muteSubject alice tokens 1".to_owned(),
+        "ops muteSubject alice requests 1".to_owned(),
+        "ops muteSubject alice nosuch 1".to_owned(),
         "ops muteSubject alice - 1".to_owned(),
         format!("ops unmuteContact alice {id} 1"),
         format!("ops muteContact alice {id} 1"),
@@ -219,11 +287,13 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     for (fields, wrong) in [
         ([("for", "25h"), ("locale", "")], "for: 25h is not above 0 and at most 24h"),
         ([("for", "soon"), ("locale", "")], "for: &quot;soon&quot; is not a duration"),
-        ([("for", "2h"), ("locale", "!")], "locale: "),
+        ([("for", "2h"), ("locale", "!")], "Language: "),
+        ([("for", "2h"), ("locale", "xx-nope")], "Language: no page is in xx-Nope, only in en and vi"),
     ] {
         let answer = admin.post(&form, &[&fields[..], &[("do", "create")]].concat()).await;
         assert!(answer.status == 400 && answer.text.contains(wrong), "{wrong}: {}", answer.text);
         judge("/portal", &answer);
+        judge_form(&admin.get(page).await.text, &answer, "portal");
     }
     let link_of = |said: &str| {
         let path = said.split_once("https://quota.example.com").expect("a link").1.to_owned();
@@ -241,11 +311,18 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     let link_to_view = decoded(found(&told.text, "<a href=\"([^\"]*)\" target=\"_blank\"")[0]);
     let views = customer.get(link_to_view.strip_prefix("https://quota.example.com").expect("a link")).await;
     assert!(views.status == 200 && !views.text.contains("action=\"contacts#add\""), "{}", views.text);
+    let unknown = admin.form("/subject?id=nosuch", "portal", &[]).await;
+    let said = admin.does(&unknown, &[("do", "create")]).await;
+    assert!(said.contains(" Warning: nothing is known of nosuch yet. "), "{said}");
     let said = admin.does(&form, &[("do", "revoke")]).await;
     assert_eq!(said, "All links to its portal have ended, also those in messages.");
     assert_eq!(customer.get(&link).await.status, 410);
-    let expected =
-        ["ops revokePortalLinks alice - 1", "ops createPortalLink alice - 1", "ops createPortalLink alice - 1"];
+    let expected = [
+        "ops revokePortalLinks alice - 1",
+        "ops createPortalLink nosuch - 1",
+        "ops createPortalLink alice - 1",
+        "ops createPortalLink alice - 1",
+    ];
     assert_eq!(logged(&admin).await, expected);
     daemon.drain().await;
 }
@@ -260,6 +337,7 @@ async fn an_erasure_needs_the_typed_id() {
     for typed in ["", "Alice", "bob"] {
         let answer = admin.post(&form, &[("typed", typed)]).await;
         assert!(answer.status == 400 && answer.text.contains("nothing was erased"), "{typed}: {}", answer.text);
+        judge_form(&admin.get("/erase?id=alice").await.text, &answer, "erase");
     }
     assert!(field(&outbox, "alice", "contacts").await.is_some());
     let said = admin.does(&form, &[("typed", "alice")]).await;

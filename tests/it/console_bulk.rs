@@ -1,7 +1,7 @@
 //! Actions on one, some or all deliveries in the console: the preview, and what becomes of it.
 
 use crate::support::books::{server_time, with_dead};
-use crate::support::console::{ADMIN, Answer, Visitor, decoded, forms, found, judge, with_tokens};
+use crate::support::console::{ADMIN, Answer, HtmlForm, Visitor, decoded, forms, found, judge, with_tokens};
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, settle, subject, until, webhook};
 use quotabell::outbox::Settlement;
 use quotabell::types::{DeliveryId, Outcome, OutcomeClass};
@@ -47,6 +47,11 @@ async fn a_replay_by_cause_keeps_to_what_the_preview_showed() {
     let query = decoded(link.first().expect("a link by cause"));
     let shown = preview(&admin, query.trim_start_matches("act?")).await;
     assert!(shown.text.contains("Replay 3 deliveries that died up to "), "{}", shown.text);
+    // Whose they are, and where they go.
+    for name in ["ann", "bob", "cid"] {
+        assert!(shown.text.contains(&format!("<bdi>{name}</bdi>")), "{name}: {}", shown.text);
+    }
+    assert!(shown.text.contains("<td>https:&#x2f;&#x2f;") && !shown.text.contains("<bdi>dan"), "{}", shown.text);
     let form = forms(&shown.text).into_iter().find(|form| form.is_post && form.action == "act").expect("a form");
     // Somebody else discards one, and another one dies of the same cause later.
     let discarded = outbox.run::<i64>("ZREM", &[outbox.keys.dead().as_str(), dead[1].as_str()]).await;
@@ -126,6 +131,10 @@ async fn more_than_a_hundred_need_their_number() {
         let answer = admin.post(&form, &[("typed", typed)]).await;
         assert!(answer.status == 400 && answer.text.contains("type the number of deliveries, 101"), "{}", answer.text);
         judge("/act", &answer);
+        assert!(answer.text.contains("The first 5 of them:"), "{}", answer.text);
+        let again = forms(&answer.text).pop().expect("the form");
+        let typed = |form: &HtmlForm| form.fields.iter().any(|(name, _)| name == "typed");
+        assert!(typed(&again) && answer.text.contains("aria-label=\"Pages\""), "{}", answer.text);
     }
     // A number that is too low doesn't get around it.
     let said = admin.does(&form, &[("count", "1"), ("is_cut", "true")]).await;
@@ -153,7 +162,9 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
     let ids = [delivery(&waits, &email("a")), leased[0].id.clone(), dead[0].clone()];
     let query = format!("do=cancel&id={}&id={}&id={}&id=delivery_{}", ids[0], ids[1], ids[2], "0".repeat(32));
     let shown = preview(&admin, &query).await;
-    for text in ["Cancel 1 delivery?", "1 others are being attempted", "2 of the selected ones are in another state"] {
+    for text in
+        ["Cancel 1 delivery?", "1 other is being attempted now", "2 selected deliveries are in another state or gone"]
+    {
         assert!(shown.text.contains(text), "{text}: {}", shown.text);
     }
     let form = forms(&shown.text).into_iter().find(|form| form.is_post && form.action == "act").expect("a form");
@@ -164,12 +175,17 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
     let ended = admin.get("/deliveries?state=cancelled").await.text;
     assert!(ended.contains("delivery?id=") && !ended.contains("Selected:"), "nothing can be done with them: {ended}");
     // All of a destination.
+    let running = admin.get(&format!("/delivery?id={}", leased[0].id)).await;
+    judge("/delivery", &running);
+    assert!(running.text.contains(": attempt 1 is in progress</p>"), "{}", running.text);
+    assert!(running.text.contains("Attempt 1 is in progress. If its outcome is not recorded by "), "{}", running.text);
+    assert!(!running.text.contains("act?do="), "nothing can be done now: {}", running.text);
     let destination = destination_of(&outbox, &delivery(&waits, &webhook("a"))).await;
     let page = admin.get("/destinations").await;
     assert!(page.text.contains("Retry all…"), "{}", page.text);
     let shown = preview(&admin, &format!("do=retry&destination={destination}")).await;
     assert!(
-        shown.text.contains("Retry 1 delivery made up to ") && shown.text.contains("1 others are being"),
+        shown.text.contains("Retry 1 delivery made up to ") && shown.text.contains("1 other is being"),
         "{}",
         shown.text
     );
@@ -192,6 +208,11 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
         answer.header("location")
     );
     assert_eq!(outbox.totals().await.dead_kept, 0);
+    // Somebody who looks at it later must learn who left it dead, and the log whose it is.
+    let page = admin.get(&format!("/delivery?id={}", dead[0])).await;
+    assert!(page.text.contains("<p>Discarded by ops: <time "), "{}", page.text);
+    let log = admin.get("/log").await;
+    assert!(log.text.contains("<td>discardDelivery</td>\n<td><a href=\"subject?id=ann\">"), "{}", log.text);
     for (query, said) in [
         ("do=cancel", "no delivery is selected"),
         ("do=melt&all=true", "do: must be replay, retry, cancel or discard"),

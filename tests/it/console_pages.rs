@@ -80,7 +80,7 @@ async fn the_attempts_of_a_delivery_are_a_timeline() {
     let failed = outcome(OutcomeClass::Transient);
     for (leased, end) in [
         (one, Settlement::Dead(outcome(OutcomeClass::Permanent))),
-        (other, Settlement::Retry(failed, std::time::Duration::from_secs(60))),
+        (other, Settlement::Retry(failed, std::time::Duration::ZERO)),
     ] {
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
     }
@@ -99,6 +99,18 @@ async fn the_attempts_of_a_delivery_are_a_timeline() {
         }
         assert!(items[1].contains(" ms") && items[1].contains("status 503"), "{}", items[1]);
     }
+    // The attempt that is in progress has not failed, and nobody can act until it has ended.
+    let again = outbox.lease_one("again", LONG).await;
+    let page = visitor.get(&format!("/delivery?id={}", again.id)).await;
+    judge("/delivery", &page);
+    for text in [
+        ": attempt 2 is in progress</p>",
+        "It was attempted once; the last attempt failed",
+        "Attempt 2 is in progress. If",
+    ] {
+        assert!(page.text.contains(text), "{text}: {}", page.text);
+    }
+    assert!(!page.text.contains("2 times") && !page.text.contains("To send it now"), "{}", page.text);
     daemon.drain().await;
 }
 

@@ -398,6 +398,15 @@ async fn links_are_made_with_care_and_end_when_they_are_revoked_or_their_subject
     assert_eq!(visitor.get(&path).await.status, 410);
     let wrong = run(&["bob", "--for", "2d"]);
     assert!(wrong.code == 1 && wrong.stderr.contains("at most 24h"), "{}", wrong.told());
+    let unknown = run(&["nosuch", "--locale", "vi-VN"]);
+    assert!(
+        unknown.code == 0 && unknown.stderr.contains("warning: nothing is known of nosuch yet"),
+        "{}",
+        unknown.told()
+    );
+    let wrong = run(&["bob", "--locale", "xx-nope"]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("no page is in xx-Nope, only in en and vi"), "{}", wrong.told());
+    assert!(!wrong.stderr.contains("nothing is known") && wrong.stdout.is_empty(), "{}", wrong.told());
     let unset = quotabell(["portal", "bob"]).redis(&url).run();
     assert!(unset.code == 1 && unset.stderr.contains("http.public_url is not set"), "{}", unset.told());
     // The key ends all links.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::cli::mute_args::MuteArgs;
-use crate::subjects::mutes::{MutedPart, set_mute};
+use crate::subjects::mutes::{MutedPart, set_mute, warning_of_metric};
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{Metric, Mute, Subject};
 
@@ -64,8 +64,15 @@ struct MutedSubject<'a> {
 
 pub async fn run(args: SubjectMuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let SubjectMuteArgs { part, mute, format } = args;
-    let redis = connect::redis(&context.config()?).await?;
+    let config = context.config()?;
+    let plans = config.plans()?;
+    let redis = connect::redis(&config).await?;
     let mute = mute.into_mute(&redis).await?;
+    if let MutedPartArgs { subject, metric: Some(metric) } = &part {
+        let warning = warning_of_metric(redis.client(), redis.keys(), &plans, subject, metric).await;
+        let warning = redis.explained(format_args!("read subject {subject}"), warning)?;
+        warning.iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    }
     set(&redis, &part, Some(mute), &format).await
 }
 
