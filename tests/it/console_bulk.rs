@@ -210,7 +210,7 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
     assert_eq!(outbox.totals().await.dead_kept, 0);
     // Somebody who looks at it later must learn who left it dead, and the log whose it is.
     let page = admin.get(&format!("/delivery?id={}", dead[0])).await;
-    assert!(page.text.contains("<p>Discarded by ops: <time "), "{}", page.text);
+    assert!(page.text.contains("<p>Discarded by ops at <time "), "{}", page.text);
     let log = admin.get("/log").await;
     assert!(log.text.contains("<td>discardDelivery</td>\n<td><a href=\"subject?id=ann\">"), "{}", log.text);
     for (query, said) in [
