@@ -35,15 +35,15 @@ pub enum ContactActionError {
     Select(#[from] SelectContactError),
     #[error("the operator wrote this contact: only the operator can remove it")]
     OperatorsOwn,
-    #[error("id {id} is the one of {address}")]
+    #[error("id {id} belongs to {address}")]
     IdTaken { id: ContactId, address: String },
-    #[error("{address} is there already, as {id}")]
+    #[error("{address} exists already, as contact {id}")]
     OtherId { address: String, id: ContactId },
     #[error(transparent)]
     TooMany(#[from] TooManyContacts),
     #[error(transparent)]
     Level(#[from] LevelError),
-    #[error("somebody else muted this contact: only they or the operator can end it")]
+    #[error("somebody else muted this contact: only they or the operator can end the mute")]
     MutedByOthers,
 }
 

@@ -105,7 +105,7 @@ const LIMIT_DOC: HeaderDoc = HeaderDoc {
     name: "RateLimit",
     required: false,
     description: "draft-ietf-httpapi-ratelimit-headers-11, as `\"rate\";r=59;t=60, \"hour\";r=590;t=1380, \
-                  \"day\";r=4990;t=3600`: the rate, and each limit by its window. Not there where nothing is \
+                  \"day\";r=4990;t=3600`: the rate, and each limit by its window. Absent if nothing is \
          limited.",
     kind: "string",
 };
@@ -117,26 +117,26 @@ const POLICY_DOC: HeaderDoc = HeaderDoc {
 };
 
 pub(super) const ALLOWED: StatusDoc =
-    ok("It may. Also if nothing could be judged and `check.on_error` is `allow`: then `judged` is false.")
+    ok("It may proceed. Also if nothing could be judged and `check.on_error` is `allow`: then `judged` is false.")
         .headers(&[LIMIT_DOC, POLICY_DOC]);
 
 pub(super) const REFUSED: StatusDoc =
-    problem(429, "It may not, now.").members(SchemaGenerator::subschema_for::<QuotaExceeded>).headers(&[
+    problem(429, "It may not proceed now.").members(SchemaGenerator::subschema_for::<QuotaExceeded>).headers(&[
         HeaderDoc { required: true, ..LIMIT_DOC },
         HeaderDoc { required: true, ..POLICY_DOC },
         HeaderDoc {
             name: "Retry-After",
             required: true,
-            description: "Whole seconds, 1 or more; the longest wait where several refuse. With `fits` false no wait \
-                          helps: the length of the rate's interval, until the period ends, or an hour for a total.",
+            description: "Whole seconds, 1 or more; the longest wait if several refuse. If `fits` is false, no wait \
+                          helps: then the rate's interval, the time until the period ends, or an hour for a total.",
             kind: "integer",
         },
     ]);
 
 pub(super) const NOT_JUDGED: StatusDoc = problem(
     503,
-    "Redis is away or can't do it (its memory is full), or the subject's settings can't be read and never could, and \
-     `check.on_error` is `deny`.",
+    "`check.on_error` is `deny`, and Redis is away or out of memory, or the subject's settings can't be read and have \
+     no last good value.",
 )
 .members(SchemaGenerator::subschema_for::<CheckResponse>)
 .headers(status_doc::RETRY_AFTER);

@@ -64,7 +64,7 @@ enum CheckFailure {
     #[error("no answer within check.timeout")]
     Timeout,
     /// Redis answers, but the settings are unreadable. Holds whether the event was recorded.
-    #[error("the subject's settings can't be read and never could")]
+    #[error("the subject's settings can't be read and have no last good value")]
     Unreadable(Recorded),
     #[error(transparent)]
     Script(#[from] CheckError),

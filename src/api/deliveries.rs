@@ -75,7 +75,7 @@ pub(super) async fn of_subject(
     Query(query): Query<DeliveriesQuery>,
 ) -> Result<JsonReply<DeliveryList>, Problem> {
     if query.subject.is_some() {
-        return Err(Problem::bad_request("subject: stands in the path"));
+        return Err(Problem::bad_request("subject: the path names it already"));
     }
     listed(&api, DeliveriesQuery { subject: Some(subject), ..query }).await
 }
@@ -140,12 +140,12 @@ pub(super) async fn act(
         ActionReply::InState(state) => {
             let takes: Vec<&str> = action.takes().iter().map(|state| state.as_str()).collect();
             let takes = takes.join(" or ");
-            Err(conflict(format!("the delivery is {state}, only one that is {takes} can be {}", action.done())))
+            Err(conflict(format!("the delivery is {state}, only {takes} deliveries can be {}", action.done())))
         }
     }
 }
 
 fn unknown(id: &DeliveryId) -> Problem {
-    let detail = format!("there is no delivery {id}; they stay readable for 14 days after their end");
+    let detail = format!("there is no delivery {id}; deliveries stay readable for 14 days after their end");
     Problem::new(StatusCode::NOT_FOUND, detail)
 }

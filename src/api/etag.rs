@@ -66,7 +66,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
 
 impl Describe for IfMatch {
     fn describe(operation: &mut OperationDoc<'_>) {
-        let description = "The `ETag` of what is to be replaced, or `*` if only something must be there.";
+        let description = "The `ETag` of the version to replace, or `*` for any existing version.";
         let schema = json!({"type": "string"});
         let parameter = json!({"name": "If-Match", "in": "header", "required": false, "description": description, "schema": schema});
         operation.parameters.push(parameter);

@@ -94,7 +94,7 @@ impl Problem {
             ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
             ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
             ErrorKind::MovedAway => "everything was moved to another deployment: ask the daemon there",
-            ErrorKind::WrongType => "a key of quotabell holds something else: the operator has to repair it",
+            ErrorKind::WrongType => "a key of quotabell holds unexpected data: the operator has to repair it",
             _ => "Redis does not answer: try again",
         };
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)

@@ -125,7 +125,7 @@ async fn refused(problem: Problem, scope: Scope, request: Request) -> Response {
 }
 
 async fn connection_limit_reached() -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "every connection that there may be is being answered: try again")
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "all allowed connections are busy: try again")
 }
 
 async fn not_found(uri: Uri) -> Problem {

@@ -128,7 +128,7 @@ pub const ROUTES: &[Route] = &[
         .operation("replaceSubject", "subjects", "Replace the settings of a subject, except its contacts")
         .about(
             "Settings that are left out or `null` come from the plan then. Contacts stay: they have routes of their own. \
-             With `If-Match`, only if nobody changed the subject since. Takes effect within a second.",
+             With `If-Match`, replaces only if nobody changed the subject since. Takes effect within a second.",
         )
         .answers(&[ok("The subject as it is now.").headers(ETAG), REDIS_UNAVAILABLE]),
     route("DELETE", "/v1/subjects/{id}", ADMIN, || delete(subjects::erase))
@@ -295,8 +295,8 @@ pub const ROUTES: &[Route] = &[
             "List the subjects near to a limit or above it, those that run out first come first",
         )
         .about(
-            "Those with alerts in periods that go on, from slices of the recorded alerts. A page may be shorter than \
-             `limit`, or empty, although more follow.",
+            "Those with alerts in periods that have not ended, read from slices of the recorded alerts. A page may be \
+             shorter than `limit`, or empty, although more follow.",
         ),
     observed("/v1/alerts", || get(alert_log::read))
         .operation("exportAlerts", "overview", "Export the log of alerts")

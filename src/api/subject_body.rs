@@ -69,8 +69,8 @@ impl SubjectBody {
         let now = serde_json::to_value(now).map_err(|error| Problem::bad_request(error.to_string()))?;
         for (name, given) in self.shown() {
             if name == UNREADABLE && !is_nothing(given) {
-                let problem = "unreadable: what can't be read would be removed: correct it in `limits` and the others, and \
-                               leave `unreadable` out";
+                let problem = "unreadable: the PUT would remove these values: correct them in `limits` and the other \
+                               fields, and leave `unreadable` out";
                 return Err(Problem::bad_request(problem));
             }
             let is_as_shown = *given == now[name] || (is_nothing(given) && is_nothing(&now[name]));

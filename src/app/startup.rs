@@ -223,7 +223,7 @@ impl Parts<'_> {
                     format!("{whole} ({}): the server has no database {}: {source}", self.endpoint, self.endpoint.db());
                 return permanent(problem, NO_DATABASE_HINT);
             }
-            ErrorKind::WrongType => "a key of quotabell holds something else: inspect it, then rename or delete it",
+            ErrorKind::WrongType => "a key of quotabell holds unexpected data: inspect it, then rename or delete it",
             _ => "docs/operations.md says which servers are supported",
         };
         permanent(format_args!("{whole} ({}): {source}", self.endpoint), hint)
@@ -265,7 +265,7 @@ pub fn check_partition_count(partitions: &Partitions, stored: &StoredPartitions)
     match differing.next().or(other) {
         Some((checkpoint, begun)) => Err(StartupError::new(
             format_args!(
-                "{checkpoint} counts {}, stream.partitions is {count}",
+                "{checkpoint} belongs to {}, but stream.partitions is {count}",
                 pluralize(begun, "partition", "partitions")
             ),
             format_args!(
@@ -288,7 +288,7 @@ fn check_checkpoint(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), S
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
         return Err(StartupError::new(
             format_args!("{key} is a {found}, not a {wanted}"),
-            "a key of quotabell holds something else: rename it (RENAME) or delete it, or set another stream.key",
+            "a key of quotabell holds unexpected data: rename it (RENAME) or delete it, or set another stream.key",
         ));
     }
     if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {

@@ -86,7 +86,9 @@ impl Caps {
         let (channel, error_kind) = (cap.channel.as_str(), kind.as_str());
         if kind == ErrorKind::WrongType {
             let keys = self.keys.cap(cap.channel, (!cap.is_of_channel).then_some("*"));
-            tracing::error!(name: ONCE_A_MINUTE, channel, keys, %error, "the key of a cap holds something else than a count: its deliveries wait until somebody deletes the key");
+            tracing::error!(name: ONCE_A_MINUTE, channel, keys, %error,
+                "the key of a cap holds something other than a count: \
+                 its deliveries wait until somebody deletes the key");
         } else {
             tracing::error!(name: ONCE_A_MINUTE, channel, error_kind, %error, "redis does not answer whether a cap is exhausted: its deliveries wait; trying again");
         }

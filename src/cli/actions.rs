@@ -10,8 +10,8 @@ use crate::views::actions::{self, ActionView};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What was changed over HTTP, with the name of the token, and by commands, with the name of the \
-    system's user. The newest 10000 are kept; those on a subject until it is erased. Newest first.
+    after_help = "Lists changes over HTTP, with the name of the token, and by commands, with the name of the system's \
+    user, newest first. The newest 10000 are kept; changes of a subject until it is erased.
 
 Examples:
   quotabell actions

@@ -12,9 +12,9 @@ use crate::views::alert_log::{LogFilter, LogReader};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "One JSON object a line, the newest first: `alert` as it was raised, its `state`, and `deliveries` with their ends; of a \
-    notice `type`, `notice` and `deliveries`. Deliveries that have not ended are missing. The log is kept for history.alerts_days \
-    (400 by default) after the month.
+    after_help = "Prints one JSON object a line, the newest first: `alert` as it was raised, its `state`, and the \
+    `deliveries` with their ends; for a notice `type`, `notice` and `deliveries`. Deliveries that have not ended are \
+    missing. An entry is kept for history.alerts_days (400 by default) after its month.
 
 Examples:
   quotabell alerts export --since 2026-10-01 --until 2026-11-01

@@ -75,7 +75,8 @@ async fn open(config: &Config) -> anyhow::Result<(CliConnection, RedisResult<Opt
     let count = stored.map(|(fingerprint, count, moved_to)| {
         match moved_to {
             Some(moved_to) => say(format_args!(
-                "warning: everything was moved to {moved_to}: what is shown here is old, and what is changed here changes nothing there"
+                "warning: everything was moved to {moved_to}: \
+                 the data here is old, and changes here have no effect there"
             )),
             None => warn_of_other_plans(fingerprint.as_deref(), config),
         }

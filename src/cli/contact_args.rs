@@ -83,8 +83,8 @@ pub struct ContactFilterArgs {
     /// Also alerts of all levels below the subject; `false` ends that
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     subtree: Option<String>,
-    /// Tell it when all its alerts of a quota have ended; `false` ends that. By default only pagerduty contacts are
-    /// told, to resolve their incidents
+    /// Notify the contact when all its alerts of a quota have ended; `false` ends that. By default only pagerduty
+    /// contacts are notified, to resolve their incidents
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     resolved: Option<String>,
 }

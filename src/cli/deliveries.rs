@@ -101,15 +101,16 @@ Examples:
 const RETRY_HELP: &str = "A filter selects pending deliveries; with --state dead it selects dead ones, which are \
     replayed. If the circuit of a destination is \
     open, one attempt is made there now, in each partition that has such deliveries. If it succeeds, the others \
-    follow. If it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
+    follow. If it fails, the wait until the next attempt doubles. A delivery that is being attempted right now is left \
+    alone.
 
 Examples:
   quotabell deliveries retry 6f1ed002
   quotabell deliveries retry --destination email    # the mail server is back
   quotabell deliveries retry --subject alice --dry-run";
 
-const CANCEL_HELP: &str = "A cancelled delivery is not sent, also when its contact comes back. One that is being attempted right now is left \
-    alone.
+const CANCEL_HELP: &str = "A cancelled delivery is not sent, even if its contact comes back. A delivery that is \
+    being attempted right now is left alone.
 
 Examples:
   quotabell deliveries cancel 6f1ed002
@@ -126,7 +127,7 @@ Examples:
   quotabell deliveries discard --error \"HTTP 410\" --since 7d";
 
 const DESTINATIONS_HELP: &str = "A destination is the origin of a webhook's URL, the mail server (email), or none for deliveries that wait for a contact. \
-    BOUND is how many may be attempted at once. While CIRCUIT is open, nothing leaves but an attempt at NEXT PROBE.
+    BOUND is the maximum number of attempts at once. While CIRCUIT is open, only one attempt is made, at NEXT PROBE.
 
 Examples:
   quotabell deliveries destinations

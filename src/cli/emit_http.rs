@@ -101,7 +101,7 @@ impl EventsRoute {
         let detail = body["detail"].as_str().or_else(|| refused?["detail"].as_str()).unwrap_or("no reason was given");
         let hint = match status.as_u16() {
             503 => "repeat the command: events with an --id count once",
-            401 | 403 => "is it the token of this daemon, and has it the scope events:write?",
+            401 | 403 => "is it the token of this daemon, and does it have the scope events:write?",
             _ => "quotabell refused list shows refused events",
         };
         Err(failed(format_args!("the daemon answered {status}: {detail}"), hint))

@@ -14,9 +14,9 @@ use crate::views::explain::{Audience, ExplainError};
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("what").required(true).args(["id", "subject"]),
-    after_help = "Says from the usage that raised an alert to what happens next: to whom it went or why to nobody, mutes, caps, a pause, \
-    the circuit of the destination, and each attempt with what the other side said. Of a subject: what it used, and what is missing \
-    for the next alert.
+    after_help = "Explains everything from the usage that raised an alert to what happens next: the recipients, or why \
+    there are none, mutes, caps, a pause, the circuit of the destination, and each attempt with what the other side \
+    said. For a subject: what it used, and what is missing for the next alert.
 
 Examples:
   quotabell explain 6f1ed002
@@ -53,8 +53,9 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
         Err(error @ ExplainError::NothingNamed(_)) => {
             return Err(hint::failed(
                 error,
-                "deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; `quotabell \
-                 alerts export` shows ids for longer; with --subject any name is taken for a subject",
+                "deliveries stay readable for 14 days after their end, alerts until 48 hours after the end of their \
+                 period; `quotabell alerts export` shows ids for longer; with --subject any name is taken for a \
+                 subject",
             ));
         }
         Err(error @ ExplainError::Ambiguous { .. }) => return Err(hint::usage(error, "give more digits")),

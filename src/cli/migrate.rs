@@ -16,12 +16,13 @@ use crate::views::changed_separator;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Stop the daemons at the source first; producers may go on, to either side. Counters, flags with their time to live, \
-    records, deliveries with their due times, since when contacts fail, subjects, and events that nobody has counted are copied and \
-    compared in both directions. Left out: what the limiters of the check API have let through, caps and cooldowns; bounds and circuits of destinations \
-    are measured again. The target must be empty. A run that was interrupted is \
-    run again, or undone with --undo. Then point producers and daemons to the target, and run it once more: events that reached the source meanwhile are \
-    copied. No daemon starts at the source any more, nor at a target that is half copied.
+    after_help = "Stop the daemons at the source first; producers may continue, writing to either side. The command \
+    copies counters, flags with their time to live, records, deliveries with their due times, the times since which \
+    contacts fail, subjects, and events that nobody has counted, and compares them in both directions. Not copied: \
+    what the limiters of the check API have let through, caps and cooldowns; bounds and circuits of destinations are \
+    measured again. The target must be empty. Repeat an interrupted run, or undo it with --undo. Then point producers \
+    and daemons to the target, and run the command once more: it copies events that reached the source meanwhile. No \
+    daemon starts at the source any more, nor at a half-copied target.
 
 Exit codes: 0 everything is at the target, and compared; 1 it is not, 2 the command line is wrong
 
@@ -137,8 +138,9 @@ fn advice_on(error: &MigrationError, deployment: Deployment) -> String {
     let advice = match error {
         MigrationError::MovedElsewhere { checkpoint, .. } => {
             return format!(
-                "both would send the same alerts: go on to that target, written the same way, or give that move up with the same \
-                 --to and --partitions and --undo. If that target is gone, HDEL {checkpoint} moved_to at the source, for each partition"
+                "both would send the same alerts: continue to that target, with --to written the same way, or give \
+                 that move up with --undo and the same --to and --partitions. If that target is gone, \
+                 HDEL {checkpoint} moved_to at the source, for each partition"
             );
         }
         MigrationError::Redis { source, .. } => hint::of_call(source, deployment),
@@ -148,7 +150,7 @@ fn advice_on(error: &MigrationError, deployment: Deployment) -> String {
         MigrationError::Totals(_) => "docs/operations.md tells what the user needs",
         MigrationError::NothingStored(_) => "is it the right server, and the right stream.key?",
         MigrationError::Format { .. } => "run the version of quotabell that wrote it",
-        MigrationError::Daemon { .. } => "drain it (SIGTERM); the lease of one that was killed ends after 5 s",
+        MigrationError::Daemon { .. } => "drain it (SIGTERM); the lease of a killed daemon ends after 5 s",
         MigrationError::NotEmpty(_) => "name an empty deployment, or another stream.key; nothing was written",
         MigrationError::OldEntries { .. } => {
             "the clock of the target is behind: delete these entries after you have sent them again"

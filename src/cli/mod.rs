@@ -250,7 +250,7 @@ pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> 
         positionals.iter().find(|one| is_subject(one))?;
         let names = positionals.iter().flat_map(|one| one.get_value_names().unwrap_or_default());
         let line: Vec<&str> = path.into_iter().chain(names.map(|name| name.as_str())).collect();
-        return Some(format!("the subject stands by itself: {}", line.join(" ")));
+        return Some(format!("name the subject without an option: {}", line.join(" ")));
     }
     // Commands that do more than list have a command for it.
     if found == LIST_COMMAND && command.get_opts().any(|one| one.get_id() == "limit") {

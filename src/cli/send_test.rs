@@ -22,8 +22,9 @@ use crate::views::SubjectSettings;
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("to").required(true).arg("subject").args(AddressArgs::names()),
-    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets at most one test message every 10 s. Caps do not apply.
-A secret that is not named is made for this message, and printed.
+    after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a \
+    subject gets at most one test message every 10 s. Caps do not apply.
+If a needed secret is not named, one is generated for this message and printed.
 
 Examples:
   quotabell send-test --email a@b.test

@@ -17,12 +17,12 @@ use crate::types::{Limits, Metric, Percent, Subject, Threshold, WindowLimit, thr
 use crate::views::whatif::{self, TriedPlan, WhatIfAlertView, WhatIfRecipient, WhatIfRequest, WhatIfScope};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Replays the days that are kept (history.days) and those that still have counters. A day has \
-        no hours, so an alert has only its day, and limits of an hour or in total are left out. If the first days of \
-        a period are no longer kept, it counts from the first that is. With --plan, limits and thresholds of a subject \
-        itself stay as they are; --limit replaces them. What a contact's digest gathers counts as one message, by whole \
-        days: a short digest may send more. Whether an alert came in a quiet time is not known, so TO only names the \
-        time. Mutes, caps and grants are ignored. Changes nothing.
+#[command(after_help = "Replays the days that are kept (history.days) and those that still have counters. No hours \
+        are kept, so an alert has only its day, and limits of an hour or in total are left out. If the first days of a \
+        period are no longer kept, counting starts at its first kept day. With --plan, limits and thresholds of a \
+        subject itself stay as they are; --limit replaces them. A contact's digest counts as one message, by whole \
+        days: a short digest may send more. TO names a contact's quiet time, because it is not known whether an alert \
+        came in it. Mutes, caps and grants are ignored. Changes nothing.
 
 Examples:
   quotabell whatif --limit requests=6000/day

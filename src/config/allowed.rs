@@ -14,7 +14,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["redis", "url_file"], "the path of a file whose first line is the URL"),
     (&["redis", "data_dir"], "the path of a directory"),
     (&["redis", "embedded_port"], "a port, 1 to 65535"),
-    (&["redis", "ca_file"], "the path of a PEM file of certificates, beside a URL with TLS, as rediss://"),
+    (&["redis", "ca_file"], "the path of a PEM file of certificates, for a URL with TLS, such as rediss://"),
     (&["stream", "key"], "a name of 1 to 128 bytes, without braces"),
     (&["stream", "partitions"], "a whole number, 1 to 256"),
     (&["stream", "trim"], r#""consumed" or "never""#),

@@ -61,7 +61,7 @@ async fn erase_subject(console: Arc<ConsoleState>, SentForm { fields, .. }: Sent
         }
         Ok(Err(problem)) => {
             let detail = problem.detail();
-            (format!("A part may be removed, then it failed: {detail}. Erase it again for the rest."), 1)
+            (format!("The removal failed and may be incomplete: {detail}. Erase the subject again for the rest."), 1)
         }
         Err(_) => ("The removal is still running.".to_owned(), 1),
     };

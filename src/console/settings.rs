@@ -187,7 +187,7 @@ async fn replace(console: Arc<ConsoleState>, SentForm { fields, visitor, .. }: S
     let of_grants = grants::warnings_of_lost_limits(partition, plans, &subject).map_err(Problem::from);
     // It is saved: that the grants can't be read is no failure.
     let of_grants = within(CALL_TIMEOUT, of_grants).await.unwrap_or_else(|problem| {
-        vec![format!("whether its grants still raise a limit is not known: {}", problem.detail())]
+        vec![format!("could not check whether its grants still raise a limit: {}", problem.detail())]
     });
     // The message outlives an erasure, so it must not name the subject.
     let of_grants = of_grants.into_iter().map(|warning| match warning.strip_prefix(subject.as_str()) {

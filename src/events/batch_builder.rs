@@ -68,8 +68,8 @@ pub struct BatchBuilder {
     judged: JudgedEntry,
 }
 
-/// The last entry that has thresholds judged. The settings of its subject are read again for it: nobody knows whether
-/// the worker has heard of the change that it follows.
+/// The last entry with the field `judge`. The settings of its subject are read again for it, because the worker may not
+/// know the change of settings that caused the entry.
 #[derive(Debug, Default)]
 struct JudgedEntry {
     id: StreamId,

@@ -134,7 +134,8 @@ impl Membership {
         let mut other_plans = BTreeSet::new();
         for (name, plans) in differing {
             if other_plans.insert(plans.to_owned()) && !self.other_plans.contains(plans) {
-                tracing::warn!(daemon = %name, plans, own = %own, "another daemon has other plans: those of the daemon that reads apply");
+                tracing::warn!(daemon = %name, plans, own = %own,
+                    "another daemon has other plans: the plans of the reading daemon apply");
             }
         }
         self.other_plans = other_plans;

@@ -329,7 +329,7 @@ impl WorkerReport {
                     stream,
                     entries,
                     checkpoint = %at,
-                    "entries that were not there before lie at or before the checkpoint, so they are not counted: \
+                    "entries appeared at or before the checkpoint, so they are not counted: \
                      the server has loaded a damaged append-only file, or somebody has restored the stream"
                 );
             }

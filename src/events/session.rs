@@ -150,7 +150,7 @@ impl Session<'_> {
     /// account.
     pub(super) fn begin_reading(&mut self) -> Result<(), SessionError> {
         if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
-            return Err(SessionError::Again("more counters are held than may be"));
+            return Err(SessionError::Again("too many counters are held"));
         }
         self.worker.report.forgot_ids(self.held.event_ids.take_forgotten());
         self.loader.touch(&mut self.held, &self.builder);

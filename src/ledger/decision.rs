@@ -233,7 +233,7 @@ pub struct CheckResponse {
     #[schemars(extend("enum" = [false]))]
     pub fits: Option<bool>,
     /// Present if nothing could be judged: Redis is unavailable or out of memory, or the subject's settings can't be
-    /// read and never could. `check.on_error` then decides.
+    /// read and have no last good value. `check.on_error` then decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = [false]))]
     pub judged: Option<bool>,

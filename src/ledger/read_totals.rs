@@ -165,7 +165,7 @@ pub(super) fn counter_of(text: &str) -> Option<u64> {
 
 /// Adds the key, which the server's error does not name.
 fn named(error: RedisError, key: &str) -> RedisError {
-    if error_kind(&error) == ErrorKind::WrongType { wrong_type(key, "something else than a hash") } else { error }
+    if error_kind(&error) == ErrorKind::WrongType { wrong_type(key, "something other than a hash") } else { error }
 }
 
 pub(super) fn wrong_type(key: &str, what: &str) -> RedisError {

@@ -161,7 +161,7 @@ impl FanOutLoop {
             new_deliveries.notify_one();
         }
         for entry in unusable {
-            self.name_unreadable(entry, "the key of one of its deliveries holds something else");
+            self.name_unreadable(entry, "the key of one of its deliveries holds unexpected data");
         }
         self.look_again().await
     }

@@ -53,7 +53,8 @@ impl<N: Notifier> DeliveryWorker<N> {
                 return;
             }
             SettleReply::WrongType => {
-                tracing::error!(delivery = %leased.id, "outcome could not be recorded: the delivery's key holds something else");
+                tracing::error!(delivery = %leased.id,
+                    "outcome could not be recorded: the delivery's key holds unexpected data");
                 return;
             }
         };

@@ -115,7 +115,8 @@ fn loads_snapshot(data_dir: &Path) -> bool {
         (snapshot, true) => {
             tracing::info!(
                 snapshot = %snapshot.display(),
-                "the embedded redis loads its append-only file and ignores the snapshot: remove appendonlydir to restore it"
+                "the embedded redis loads its append-only file and ignores the snapshot: \
+                 remove appendonlydir to restore the snapshot"
             );
             false
         }

@@ -205,7 +205,7 @@ const fn of_error_kind(kind: ErrorKind) -> &'static str {
             "name the deployment to which everything was moved in redis.url, and its stream.partitions"
         }
         ErrorKind::WrongType => {
-            "a key of quotabell holds something else: inspect it with `redis-cli TYPE KEY`, and rename or delete it"
+            "a key of quotabell holds unexpected data: inspect it with `redis-cli TYPE KEY`, and rename or delete it"
         }
         ErrorKind::Other => "`quotabell check-config` checks the configuration and the connection",
     }

@@ -61,7 +61,8 @@ meters! {
     EVENTS_DUPLICATE = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
     IDS_FORGOTTEN = Counter "quotabell_event_ids_forgotten_total" "Event ids forgotten before their time, because more came than stream.event_ids_max";
     ENTRIES_LOST = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";
-    DEPLOYMENTS_LOST = Counter "quotabell_deployments_lost_total" "Times that everything that was stored was found gone or exchanged: FLUSHALL, or a Redis that came back empty";
+    DEPLOYMENTS_LOST = Counter "quotabell_deployments_lost_total"
+        "Times that all stored data was found gone or replaced: FLUSHALL, or a Redis that came back empty";
     ENTRIES_RETURNED = Counter "quotabell_entries_returned_total" "Stream entries that appeared at or before the checkpoint, where they are not counted: brought back by the server";
     COMMITS = LabelledCounter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift, grants_due)";
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";

@@ -56,7 +56,7 @@ impl MuteEnd {
     /// The field (`for` or `until`), and what is allowed.
     pub fn new(until: Option<Self>, duration: Option<&str>) -> Result<Self, &'static str> {
         match (until, duration) {
-            (Some(_), Some(_)) => Err("until: stands beside for, one of them is allowed"),
+            (Some(_), Some(_)) => Err("until: can't be combined with for"),
             (until, None) => Ok(until.unwrap_or(Self::Never)),
             (None, Some(text)) => duration::parse(text)
                 .map(Self::After)

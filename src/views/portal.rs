@@ -200,7 +200,7 @@ impl Observer {
         Ok(raised.into_iter().zip(deliveries).map(view).collect())
     }
 
-    /// Whether a configured contact has the id too: a delivery under it may have been the operator's.
+    /// Whether a configured contact has the same id: a delivery under that id may have been the operator's.
     fn is_id_of_another(&self, own: &Contact) -> bool {
         self.configured.iter().any(|other| other.id == own.id && !other.has_same_address(own))
     }

@@ -29,7 +29,7 @@ pub async fn read_fields(Partition { client, keys }: &Partition, subject: &Subje
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Subject")]
 pub struct SubjectView {
-    /// Who; bytes that are no text as `\xNN`.
+    /// The subject; bytes that are not text are written as `\xNN`.
     pub subject: String,
     /// The plan's name, also of one that is not configured.
     pub plan: Option<String>,

@@ -119,7 +119,7 @@ impl<'a> CloudEvent<'a> {
         ignores_unknown: bool,
     ) -> Result<Vec<NewEvent<'a>>, InvalidEvent> {
         if let Some(name) = self.misplaced.filter(|_| !ignores_unknown) {
-            let detail = format!("{name:?} is beside the attributes of the CloudEvent, its data has the units");
+            let detail = format!("{name:?} is no attribute of a CloudEvent, the units belong in its data");
             return Err(InvalidEvent::new(RefusalReason::UnknownField, detail));
         }
         let common = self.common();
@@ -536,7 +536,7 @@ mod tests {
         assert_eq!(events(&headers, ""), Err("ce-subject is not UTF-8, percent-encode what is not ASCII".to_owned()));
         headers.insert("ce-subject", "s".parse().expect("a header"));
         headers.insert("ce-units", "5".parse().expect("a header"));
-        let misplaced = "\"ce-units\" is beside the attributes of the CloudEvent, its data has the units";
+        let misplaced = "\"ce-units\" is no attribute of a CloudEvent, the units belong in its data";
         assert_eq!(events(&headers, ""), Err(misplaced.to_owned()));
         headers.remove("ce-id");
         headers.remove("ce-subject");

@@ -115,7 +115,7 @@ fn hint_of_connection(found: &str) -> Option<&'static str> {
             "smtps:// is for servers that start with TLS, usually at port 465; use smtp:// with tls=required for others"
         }
         NO_SMTP => {
-            "something else than a mail server answers there: is the port right? Mail servers use 25, 465 and 587"
+            "something other than a mail server answers there: is the port right? Mail servers use 25, 465 and 587"
         }
         _ => return connection_error::hint(found),
     })

@@ -41,7 +41,7 @@ const MALFORMED: &str = "not a URL, allowed are \"smtp://host:25\", \"smtp://use
 const ENCODING: &str =
     "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %";
 const PATH: &str = "has a path, which is not allowed: email.helo_name sets the name in EHLO";
-const PLAIN_TEXT: &str = "credentials without TLS to another host than localhost: use smtps:// or ?tls=required";
+const PLAIN_TEXT: &str = "credentials without TLS to a host other than localhost: use smtps:// or ?tls=required";
 
 impl SmtpServer {
     /// Parses a URL.

@@ -81,7 +81,7 @@ pub(super) fn hint_of_connection(found: &str) -> Option<&'static str> {
         connection_error::EXPIRED => "the operator of the receiver has to renew its certificate",
         connection_error::OTHER_NAME => "write the host in the URL as its certificate names it",
         connection_error::NO_TLS => "is this the port for https? http:// needs webhook.allow_http = true",
-        connection_error::NO_HTTP => "something else than a web server answers there: is the port right?",
+        connection_error::NO_HTTP => "something other than a web server answers there: is the port right?",
         _ => return connection_error::hint(found),
     })
 }

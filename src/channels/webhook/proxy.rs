@@ -114,7 +114,7 @@ impl ProxyError {
             Self::Unreachable(_) => "no proxy answers there: is webhook.proxy the address at which the proxy listens?",
             Self::Refused(407) => "the proxy requires a user and a password: set them in webhook.proxy",
             Self::Refused(_) => "the proxy opens no connection to this receiver: its rules or its log say why",
-            Self::Malformed => "something else than a proxy answers there: is the port of webhook.proxy right?",
+            Self::Malformed => "something other than a proxy answers there: is the port of webhook.proxy right?",
         }
     }
 }

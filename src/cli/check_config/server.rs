@@ -161,7 +161,7 @@ fn permissions_to_result(user: &str, rights: Permissions) -> anyhow::Result<Stri
     };
     Err(hint::failed(
         format_args!("user {user:?} has no right to {named}{more}"),
-        "run this as the daemon's user, and give that one the right to these commands, to the keys quota_* and to the stream (ACL \
-         SETUSER)",
+        "run this as the daemon's user, and give that user the right to these commands, to the keys quota_* and to the \
+         stream (ACL SETUSER)",
     ))
 }

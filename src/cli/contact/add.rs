@@ -104,7 +104,7 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
         say(match outcome {
             AddOutcome::Added => format!("added {id} {address}"),
             AddOutcome::Changed => format!("changed {id} {address}"),
-            AddOutcome::Unchanged => format!("{address} is there already, as {id}"),
+            AddOutcome::Unchanged => format!("{address} exists already, as contact {id}"),
         });
         Ok(())
     })

@@ -82,10 +82,10 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
             format_args!("{left} of {} could not be {}", pluralize(asked, "delivery", "deliveries"), action.done()),
             match action {
                 DeliveryAction::Replay | DeliveryAction::Discard => {
-                    "only dead deliveries can be: `quotabell deliveries list --state dead` lists them"
+                    "only dead deliveries are accepted: `quotabell deliveries list --state dead` lists them"
                 }
                 DeliveryAction::Retry | DeliveryAction::Cancel => {
-                    "one that is being attempted right now can be in a moment, one that has ended can't"
+                    "if an attempt is under way, try again in a moment; a delivery that has ended stays as it is"
                 }
             },
         )),
@@ -169,9 +169,7 @@ impl Run<'_> {
             }
             let partitions = self.redis.partitions.count();
             rows::open_circuits(&self.circuits, partitions, now).iter().for_each(say);
-            say(
-                "what waits there leaves once an attempt succeeds; each attempt that fails makes the time until the next longer",
-            );
+            say("waiting deliveries follow once an attempt succeeds; each failed attempt delays the next one further");
         }
         Ok(self.counts)
     }
@@ -188,7 +186,7 @@ fn check_arguments(
     let is_filtered = all || *filter != FilterArgs::default();
     if ids.is_empty() != is_filtered {
         let problem = match is_filtered {
-            true => "ids stand beside a filter, one of them is allowed",
+            true => "ids can't be combined with a filter",
             false => "neither ids nor a filter are named",
         };
         let advice =

@@ -27,7 +27,7 @@ pub struct DeliveriesPauseArgs {
     pub format: FormatArgs,
 }
 
-pub const RESUME_HELP: &str = "What is due leaves within a second, within the bounds of its destination.
+pub const RESUME_HELP: &str = "Deliveries that are due leave within a second, within the bounds of their destinations.
 
 Examples:
   quotabell deliveries resume";

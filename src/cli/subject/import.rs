@@ -62,10 +62,10 @@ fn help() -> String {
     `limits` and `grants` as the HTTP API does.
 Each line changes what it names, like `subject set`: an empty cell changes nothing, `none` removes the limits of a metric.
 Several contacts: the column twice (CSV) or a list (JSON); the nth \
-    webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. The nth email_thresholds (as \
-    80,100 or all) and email_metrics select the alerts of the nth email, and likewise for webhook. If one is absent, \
-    the \
-    stored one is kept, and a new webhook that needs a secret gets one, which is printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
+    webhook_secret, webhook_format and webhook_headers (a JSON object) belong to the nth webhook. The nth \
+    email_thresholds (such as 80,100 or all) and email_metrics select the alerts of the nth email, and likewise for \
+    webhook. If one of these is absent, the stored value is kept; if a new webhook needs a secret, one is generated \
+    and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
 Invalid lines are reported with their number and skipped; the others are imported. Exit 1 if any line was invalid.
 Spreadsheet files may have UTF-8 or UTF-16 with a byte order mark; commas, semicolons or tabs; and a line sep=; above the header. The import warns of a subject that occurs twice, is a number in exponent form, or has spaces at its ends or invisible characters.
 

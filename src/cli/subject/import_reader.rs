@@ -208,7 +208,7 @@ fn no_contacts(value: &Value) -> Result<(), String> {
         return Ok(());
     }
     let names = AddressArgs::names().join(" and ");
-    Err(format!("{CONTACTS} must be empty, because they are shown without secrets: {names} name contacts"))
+    Err(format!("{CONTACTS} must be empty, because they are listed without secrets: use the fields {names}"))
 }
 
 /// The text that a value stands for in a cell of this column. A list of text and numbers becomes its parts with

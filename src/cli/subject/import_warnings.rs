@@ -37,7 +37,7 @@ pub(super) fn odd_subject(subject: &Subject, was_trimmed: bool) -> Vec<String> {
         text.trim().chars().filter(|one| is_invisible(*one)).map(|one| format!("U+{:04X}", u32::from(one))).collect();
     invisible.dedup();
     if !invisible.is_empty() {
-        warnings.push(format!("subject {text:?} holds letters that are not seen: {}", invisible.join(", ")));
+        warnings.push(format!("subject {text:?} holds invisible letters: {}", invisible.join(", ")));
     }
     warnings
 }

@@ -30,7 +30,7 @@ Naming a contact replaces the contacts that the operator added. An existing cont
     Contacts that the subject's side added stay, unless --replace-all-contacts is given. `quotabell contact \
     add` changes one contact, also its digest, its quiet time and whether it hears of ends (--resolved).
 The nth --webhook-secret belongs to the nth --webhook, and so does the nth --format; the nth --email-threshold and --email-metric \
-    belong to the nth --email, and likewise for --webhook. Without one, the stored one is kept. \
+    belong to the nth --email, and likewise for --webhook. If an option is absent, the stored value is kept. \
     If a new webhook's format needs a secret, one is generated and printed.
 
 Examples:
@@ -161,9 +161,8 @@ fn report_lines(report: &MergeReport) -> Vec<String> {
 /// A warning about stored elements that no alert can use and that were kept.
 pub(super) fn unreadable_line(report: &MergeReport) -> Option<String> {
     let kept = report.kept_unreadable;
-    (kept > 0).then(|| {
-        format!("warning: kept what can't be read among the contacts ({kept}), --replace-all-contacts removes it")
-    })
+    (kept > 0)
+        .then(|| format!("warning: kept contacts that can't be read ({kept}), --replace-all-contacts removes them"))
 }
 
 /// What to do about a wrong option.

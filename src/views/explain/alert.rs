@@ -19,12 +19,13 @@ pub(super) fn without_deliveries(waits_in_outbox: bool, reason: NoDeliveryReason
         (true, _) if daemons == LiveDaemons::None => "It lies in the outbox: no daemon runs that fans it out.".to_owned(),
         (true, _) => "It lies in the outbox and is fanned out within moments.".to_owned(),
         (false, NoDeliveryReason::HigherIsTold) => {
-            "It is recorded and not told: the same commit reached a higher threshold, and alerts.on_multiple is \"highest\"."
+            "It is recorded and not sent: the same commit reached a higher threshold, and alerts.on_multiple is \
+             \"highest\"."
                 .to_owned()
         }
         (false, NoDeliveryReason::NoContactHears) => {
-            "It is recorded and not told: none of the contacts hears of this metric and threshold; `quotabell contact list` shows \
-             what each hears."
+            "It is recorded and not sent: none of the contacts gets alerts of this metric and threshold; \
+             `quotabell contact list` shows what each gets."
                 .to_owned()
         }
         (false, NoDeliveryReason::Unknown) => {

@@ -283,10 +283,10 @@ const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> 
         // Requests for consent and the operator's digest do not depend on the list of the subject's contacts.
         (_, NotificationKind::Verification | NotificationKind::Digest) => None,
         (Disabled | Removed | Unverified, NotificationKind::Alert) => Some(
-            "At its next attempt nothing is sent there: the alert goes to the contacts that are there then, or waits for one.",
+            "Its next attempt sends nothing: the alert goes to the subject's contacts at that time, or waits for one.",
         ),
         (Disabled | Removed | Unverified, NotificationKind::GrantExpires | NotificationKind::Usage) => Some(
-            "At its next attempt nothing is sent there: the notice goes to the contacts that are there then, or waits for one.",
+            "Its next attempt sends nothing: the notice goes to the subject's contacts at that time, or waits for one.",
         ),
         (Disabled | Removed | Unverified, NotificationKind::ContactDisabled | NotificationKind::Resolved) => {
             Some("At its next attempt it is cancelled.")
@@ -303,7 +303,7 @@ fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
         let (failures, others) = (state.failures.unwrap_or_default(), state.waiting.saturating_sub(1));
         return format!(
             "The circuit of {destination} is open after {failures} failures in a row: one attempt is made there at {probe}, \
-             `quotabell deliveries retry` has it made now. Others that wait there: {others}."
+             `quotabell deliveries retry` makes it now. Other deliveries that wait there: {others}."
         );
     }
     if due > facts.now {
@@ -362,7 +362,7 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
             format!("It expired at {ended}: the units of the grant expired before the notice could be sent.")
         }
         DeliveryState::Expired if facts.detail.resolved_notice.is_some() => format!(
-            "It expired at {ended}: its contact got none of the alerts that have ended, or a later end tells of them."
+            "It expired at {ended}: its contact got none of the ended alerts, or a later notice reports their end."
         ),
         DeliveryState::Expired if facts.detail.usage_notice.is_some() => {
             format!("It expired at {ended}: what it tells was not true any more.")

@@ -390,5 +390,5 @@ fn not_heard(alert: &Alert, contacts: &ResolvedContacts, details: &[DeliveryDeta
     let got = |contact: &Contact| details.iter().any(|detail| detail.delivery.contact_id == contact.id);
     let skipped = contacts.readable.iter().filter(|contact| !contact.filter.takes(alert) && !got(contact));
     let others: Vec<String> = skipped.map(subject::with_filter).collect();
-    (!others.is_empty()).then(|| format!("Not told of it, by what they hear: {}.", others.join(", ")))
+    (!others.is_empty()).then(|| format!("Not sent to these contacts, by their filters: {}.", others.join(", ")))
 }

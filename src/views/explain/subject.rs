@@ -102,7 +102,7 @@ fn exhausted(level: &UsageView, refuse_at: RefuseAt) -> Vec<String> {
         };
         (used >= refuse_at.units_max(limit)).then(|| {
             format!(
-                "Checks are refused by the level {} above it: it has used {} of {} of {} {span}.",
+                "The level {} above it refuses checks: that level has used {} of {} of {} {span}.",
                 level.subject,
                 format.amount(used),
                 format.counted(limit.get()),
@@ -130,8 +130,8 @@ fn of_window(
     };
     let Some(limit) = limit.and_then(Units::new) else {
         let why = match window.limit {
-            Some(_) => "the limit is 0 until units are granted, so nothing is alerted and checks refuse",
-            None => "no limit holds, so nothing is alerted",
+            Some(_) => "the limit is 0 until units are granted, so no alert is raised and checks refuse",
+            None => "no limit applies, so no alert is raised",
         };
         return vec![format!("It has used {} of {} {span}; {why}.", format.counted(used), format.labelled(metric))];
     };
@@ -192,9 +192,9 @@ fn of_window(
             // Under a higher limit, the same units are used.
             let depends_on_limit = facts.thresholds.iter().any(|of| !matches!(of, Threshold::Used(_)));
             Some(match (period.has_end(), depends_on_limit) {
-                (true, true) => format!("{reached}; the next alert is of the next period, or of a higher limit."),
-                (true, false) => format!("{reached}; the next alert is of the next period."),
-                (false, true) => format!("{reached}; the next alert is of a higher limit."),
+                (true, true) => format!("{reached}; the next alert comes in the next period, or with a higher limit."),
+                (true, false) => format!("{reached}; the next alert comes in the next period."),
+                (false, true) => format!("{reached}; the next alert comes with a higher limit."),
                 (false, false) => format!("{reached}, so no alert is raised any more."),
             })
         }

@@ -235,7 +235,7 @@ fn failing(FailingReceiver { view, error }: &FailingReceiver) -> SystemProblemVi
         let since = failing_since.map(|since| format!(" Its circuit opened at {since}.")).unwrap_or_default();
         let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
         let until = retried_until.map(|until| format!(" until {until}")).unwrap_or_default();
-        format!("{destination} fails: {waits}{error}.{since}{next} What was not attempted yet is kept{until}.")
+        format!("{destination} fails: {waits}{error}.{since}{next} Deliveries not attempted yet are kept{until}.")
     } else {
         format!(
             "{destination} refuses deliveries: {waits}{error}. Refused deliveries are retried for a day at most, and \
