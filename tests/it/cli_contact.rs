@@ -144,11 +144,11 @@ fn the_list_shows_state_and_origin_and_no_secret() {
     store(&server, &format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]"));
     let listed = contact(&server, &["list", "alice"]);
     insta::assert_snapshot!(listed.told(), @r#"
-    ID    CHANNEL  ADDRESS          STATE       ALERTS  ADDED BY
-    main  email    a@B.test         -           all     operator
-    own   email    own@b.test       -           all     subject
-    owl   email    new@b.test       unverified  all     subject
-    hook  webhook  https://x.test/  muted       all     operator
+    ID    CHANNEL  ADDRESS          STATE          ALERTS  ADDED BY
+    main  email    a@B.test         -              all     operator
+    own   email    own@b.test       -              all     subject
+    owl   email    new@b.test       not confirmed  all     subject
+    hook  webhook  https://x.test/  muted          all     operator
     warning: contact can't be read and gets nothing: contact has channel "sms", allowed are "email" and "webhook"
     exit 0
     "#);
