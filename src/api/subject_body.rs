@@ -53,7 +53,7 @@ pub(super) struct SubjectBody {
     /// As `GET` shows them, or left out.
     #[schemars(with = "Option<Map<String, Value>>")]
     metric_mutes: Option<Value>,
-    /// Left out, or empty: what can't be read would be removed.
+    /// Left out, or empty: the PUT would remove these values.
     #[schemars(with = "Option<Vec<Map<String, Value>>>", length(max = 0))]
     unreadable: Option<Value>,
 }

@@ -122,7 +122,7 @@ async fn an_add_whose_message_was_not_queued_is_told_and_can_be_asked_again() {
     let deliveries = api.outbox.keys.deliveries();
     let () = api.outbox.run("SET", &[deliveries.as_str(), "no set"]).await;
     let new = json!({"channel": "email", "address": "new@b.test"});
-    api.try_add("alice", &new).await.expect_problem(503, "holds something else");
+    api.try_add("alice", &new).await.expect_problem(503, "holds unexpected data");
     let _: u64 = api.outbox.run("DEL", &deliveries).await;
     let there = api.try_add("alice", &new).await;
     there.expect_problem(409, "waits for its verification");

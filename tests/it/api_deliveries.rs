@@ -80,7 +80,7 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
     let of_subject = api.get("/v1/subjects/s3/deliveries?channel=email&limit=1000").await;
     assert_eq!(of_subject.status, 200, "{}", of_subject.text);
     assert_eq!(of_subject.json()["deliveries"], json!(all("&subject=s3&channel=email").await));
-    api.get("/v1/subjects/s3/deliveries?subject=s4").await.expect_problem(400, "subject: stands in the path");
+    api.get("/v1/subjects/s3/deliveries?subject=s4").await.expect_problem(400, "subject: the path names it already");
     daemon.drain().await;
 }
 
@@ -102,11 +102,11 @@ async fn deliveries_are_retried_cancelled_discarded_and_replayed() {
     assert_eq!((&shown["state"], &shown["attempt_log"][0]["status"]), (&json!("dead"), &json!(503)));
     assert_eq!(shown["attempt_log"][0]["reply"], Value::Null, "what the receiver said is the operator's");
     for (id, action, said) in [
-        (&a, "cancel", "the delivery is dead, only one that is pending can be cancelled"),
+        (&a, "cancel", "the delivery is dead, only pending deliveries can be cancelled"),
         (&b, "cancel", "being attempted right now"),
         (&b, "retry", "being attempted right now"),
-        (&b, "discard", "the delivery is pending, only one that is dead can be discarded"),
-        (&b, "replay", "only one that is dead can be replayed"),
+        (&b, "discard", "the delivery is pending, only dead deliveries can be discarded"),
+        (&b, "replay", "only dead deliveries can be replayed"),
     ] {
         post(&api, id, action).await.expect_problem(409, said);
     }

@@ -319,7 +319,7 @@ async fn settings_are_replaced_and_contacts_stay() {
         (json!({"contacts": []}), "contacts: can't be changed here, it must be as GET shows it or be left out"),
         (json!({"subject": "a"}), "subject: can't be changed here"),
         (json!({"mute": {}, "metric_mutes": {"tokens": {"reason": null}}}), "metric_mutes: can't be changed here"),
-        (json!({"unreadable": [{"field": "plan", "why": "x"}]}), "unreadable: what can't be read would be removed"),
+        (json!({"unreadable": [{"field": "plan", "why": "x"}]}), "unreadable: the PUT would remove these values"),
         (json!({"contact": []}), "unknown field `contact`"),
         (json!([]), "the body must be a JSON object"),
     ] {
@@ -333,7 +333,7 @@ async fn settings_are_replaced_and_contacts_stay() {
     let () = usage.client.query(redis::cmd("SET").arg("quota_subject:odd").arg("x")).await.expect("set");
     for method in ["PUT", "DELETE"] {
         let answer = api.send(method, "/v1/subjects/odd", &[("content-type", "application/json")], "{}").await;
-        answer.expect_problem(503, "holds something else");
+        answer.expect_problem(503, "holds unexpected data");
     }
     daemon.drain().await;
 }

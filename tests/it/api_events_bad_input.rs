@@ -64,7 +64,7 @@ async fn each_bad_event_is_refused_with_its_reason() {
         (
             r#"{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"a","units":5}"#,
             "unknown_field",
-            "its data has the units",
+            "the units belong in its data",
         ),
         (
             r#"{"specversion":"1.0","id":"1","source":"s","type":"Litellm.Tokens","data":{"prompt_tokens":1,"usage":{"out":2}}}"#,
@@ -127,7 +127,7 @@ async fn each_bad_event_is_refused_with_its_reason() {
     let answer = ingesting.api.send("POST", PATH, &misplaced, "").await.json();
     assert_eq!(answer["refused"][0]["reason"], "unknown_field");
     let misplaced = answer["refused"][0]["detail"].as_str().expect("text");
-    assert!(misplaced.contains("\"ce-units\" is beside the attributes"), "{misplaced}");
+    assert!(misplaced.contains("\"ce-units\" is no attribute"), "{misplaced}");
     let many: Vec<Value> = (0..150).map(|_| json!({})).collect();
     let answer = ingesting.send(JSON, json!(many).to_string()).await;
     assert_eq!(answer.json()["refused"].as_array().map(Vec::len), Some(100), "{}", answer.status);

@@ -88,7 +88,7 @@ async fn what_is_no_mute_is_refused_and_changes_nothing() {
         (r#"{"until":"tomorrow"}"#, "until: must be a time in RFC 3339"),
         (r#"{"until":"2020-01-01T00:00:00Z"}"#, "a mute must end in the future"),
         (r#"{"for":"2"}"#, "for: must be a number and a unit"),
-        (r#"{"for":"2h","until":"2100-01-01T00:00:00Z"}"#, "one of them is allowed"),
+        (r#"{"for":"2h","until":"2100-01-01T00:00:00Z"}"#, "can't be combined"),
         (r#"{"reason":"a\u0007b"}"#, "no control characters"),
         (r#"{"minutes":5}"#, "unknown field `minutes`"),
     ] {

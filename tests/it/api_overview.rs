@@ -284,8 +284,8 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
     let until = since.plus(3 * 86_400_000 + 60_000);
     let next: UnixMs = UnixMs(far.parse().expect("a time"));
     let failing_cause = format!(
-        "https://b.test fails: 1 delivery waits. Its circuit opened at {since}. The next attempt is at {next}. What was \
-         not attempted yet is kept until {until}."
+        "https://b.test fails: 1 delivery waits. Its circuit opened at {since}. The next attempt is at {next}. Deliveries \
+         not attempted yet are kept until {until}."
     );
     let expected = [
         ("sending_off", "--no-send", "quotabell run"),

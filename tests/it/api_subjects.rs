@@ -126,7 +126,7 @@ async fn reading_is_answered_while_redis_hangs_and_where_a_key_is_not_ours() {
     eventually("it is read again", || async { (api.get(ROUTES[0]).await.status == 200).then_some(()) }).await;
     let () = usage.client.query(redis::cmd("SET").arg("quota_subject:bob").arg("x")).await.expect("set");
     for path in ["/v1/subjects/bob/usage", "/v1/subjects/bob"] {
-        api.get(path).await.expect_problem(503, "holds something else");
+        api.get(path).await.expect_problem(503, "holds unexpected data");
     }
     daemon.drain().await;
 }

@@ -50,7 +50,7 @@ fn a_contact_is_added_beside_those_that_are_there() {
     assert_eq!((changed.code, changed.stderr.as_str()), (0, "changed owl new@b.test\n"));
     assert!(stored(&server).expect("contacts").contains(&WAITING.replace("false", "true")));
     let same = contact(&server, &["add", "alice", "--email", "a@b.TEST"]);
-    assert_eq!((same.code, same.stderr.as_str()), (0, "a@b.TEST is there already, as main\n"));
+    assert_eq!((same.code, same.stderr.as_str()), (0, "a@b.TEST exists already, as contact main\n"));
 }
 
 /// Two contacts with one id, or one address under two ids, would mix up alerts.
@@ -60,9 +60,9 @@ fn an_id_that_is_taken_is_refused() {
     let before = format!("[{MAIN}]");
     store(&server, &before);
     let taken = contact(&server, &["add", "alice", "--email", "b@b.test", "--id", "main"]);
-    assert!(taken.code == 1 && taken.stderr.contains("id main is the one of a@B.test"), "{}", taken.stderr);
+    assert!(taken.code == 1 && taken.stderr.contains("id main belongs to a@B.test"), "{}", taken.stderr);
     let other = contact(&server, &["add", "alice", "--email", "a@b.test", "--id", "second"]);
-    assert!(other.code == 1 && other.stderr.contains("a@b.test is there already, as main"), "{}", other.stderr);
+    assert!(other.code == 1 && other.stderr.contains("a@b.test exists already, as contact main"), "{}", other.stderr);
     for bad in [
         &["add", "alice", "--email", "b@b.test", "--id", "none"][..],
         &["add", "alice", "--email", "b@b.test", "--id", ""],

@@ -414,14 +414,14 @@ async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
     assert_eq!(
         told.stderr,
         "the circuit of https://open.test is open: one attempt is made there now\n\
-         what waits there leaves once an attempt succeeds; each attempt that fails makes the time until the next longer\n"
+         waiting deliveries follow once an attempt succeeds; each failed attempt delays the next one further\n"
     );
     let rows: BTreeSet<&str> =
         told.stdout.lines().skip(1).filter_map(|line| line.split_once("  ")).map(|(_, said)| said).collect();
     assert_eq!(rows, BTreeSet::from(["retried", "retried, behind an open circuit"]), "{}", told.told());
     open().await;
     let told = quotabell(["deliveries", "retry", "--all"]).redis(&outbox.server.url()).run_on_terminal();
-    assert!(told.contains("what waits there leaves"), "{told}");
+    assert!(told.contains("waiting deliveries follow"), "{told}");
     assert!(told.lines().all(|line| line.trim_end().chars().count() <= 80), "{told}");
     open().await;
     let told = run(&outbox.server, "deliveries retry --all --json").expect_json();

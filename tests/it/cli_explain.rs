@@ -224,7 +224,7 @@ async fn an_id_that_is_not_kept_is_no_subject() {
     }
     insta::assert_snapshot!(run(&outbox.server, "explain deadbeef").told(), @"
     error: no delivery, alert or notice that is kept has the id deadbeef, and no subject of this name has settings, counts, alerts or deliveries
-    hint: deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; `quotabell alerts export` shows ids for longer; with --subject any name is taken for a subject
+    hint: deliveries stay readable for 14 days after their end, alerts until 48 hours after the end of their period; `quotabell alerts export` shows ids for longer; with --subject any name is taken for a subject
     exit 1
     ");
     // With an explicit subject, the subject is explained even before it exists.
@@ -311,7 +311,7 @@ async fn contacts_that_get_nothing_are_told_with_the_reason() {
     let shown = quotabell(["explain", "alice"]).redis(&outbox.server.url()).print_on_terminal();
     assert!(shown.lines().all(|line| line.trim_end().chars().count() <= 80), "{shown}");
     assert!(shown.lines().any(|line| line.starts_with("  ")), "{shown}");
-    let lost = "\nAt its next attempt nothing is sent there: the alert goes to the contacts that are there then";
+    let lost = "\nIts next attempt sends nothing: the alert goes to the subject's contacts at that time";
     for (contact, said, next) in [
         (&muted, ", which is now muted: new office.\n", "\nAt its next attempt it ends muted.\n"),
         (&gone, ", which is disabled, because its receiver is gone (HTTP 410).\n", lost),
@@ -466,7 +466,7 @@ async fn what_each_contact_hears_is_told() {
     let hears = format!("{} (email, hears 100)", late.id);
     assert!(told.contains(&format!("\nIts alerts go to its contacts {hears}.\n")), "{told}");
     let told = run(&outbox.server, &format!("explain {}", raised.id)).expect_done();
-    assert!(told.contains(&format!("\nNot told of it, by what they hear: {hears}.\n")), "{told}");
+    assert!(told.contains(&format!("\nNot sent to these contacts, by their filters: {hears}.\n")), "{told}");
 }
 
 /// After a credit a raised threshold is ahead of the count again: reaching it again does not raise it.
@@ -486,7 +486,7 @@ async fn a_threshold_that_was_raised_is_not_predicted_again() {
     assert!(told().contains("The next alert is due at 100%, which is 100 units: 65 more are needed."), "{}", told());
     usage.raise(&raised(100, 100), &[]).await;
     assert!(
-        told().contains("Every threshold ahead was raised before; the next alert is of the next period"),
+        told().contains("Every threshold ahead was raised before; the next alert comes in the next period"),
         "{}",
         told()
     );

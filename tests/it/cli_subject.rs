@@ -359,7 +359,7 @@ fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     assert_eq!(
         finished.stderr,
         "kept what the subject's side added: own@b.test, new@b.test\n\
-         warning: kept what can't be read among the contacts (1), --replace-all-contacts removes it\n\
+         warning: kept contacts that can't be read (1), --replace-all-contacts removes them\n\
          set alice: timezone, contacts\n"
     );
     let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--replace-all-contacts"]);

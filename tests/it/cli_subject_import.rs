@@ -231,7 +231,8 @@ fn what_show_prints_is_imported_where_it_holds_no_contacts() {
     run(&["subject", "set", "bob", "--email", "a@b.test"]).run().expect_done();
     let shown = run(&["subject", "show", "bob", "--json"]).run().expect_done();
     let refused = run(&["subject", "import", "-"]).stdin(&shown).run();
-    let why = "line 1: contacts must be empty, because they are shown without secrets: email and webhook name contacts";
+    let why =
+        "line 1: contacts must be empty, because they are listed without secrets: use the fields email and webhook";
     assert!(refused.code == 1 && refused.stderr.contains(why), "{}", refused.told());
 }
 
@@ -336,7 +337,7 @@ fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     let text = "subject,email\nalice,a@b.test\nbob,b@b.test\ncarol,c@b.test\n";
     let finished = import(&server, folder.path(), text, &[]).run();
     assert_eq!(field(&server, "alice", "contacts"), Some(format!("[{main},{confirmed},7]")));
-    assert!(finished.stderr.contains("line 2: warning: kept what can't be read"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("line 2: warning: kept contacts that can't be read"), "{}", finished.stderr);
     assert!(finished.stderr.contains("line 3: subject bob: its field contacts is not a JSON array"));
     assert_eq!((finished.code, field(&server, "bob", "contacts").as_deref()), (1, Some("[{]")));
     import(&server, folder.path(), text, &["--replace-all-contacts"]).run().expect_done();
@@ -386,7 +387,7 @@ fn what_a_spreadsheet_has_done_to_subjects_is_warned_of() {
         format!("line 2: warning: {exponent}"),
         format!("line 3: warning: {exponent}"),
         "line 3: warning: subject \"1.23457E+14\" is also named in line 2: each of the two lines changes it".to_owned(),
-        "line 5: warning: subject \"al\\u{200b}ice\" holds letters that are not seen: U+200B".to_owned(),
+        "line 5: warning: subject \"al\\u{200b}ice\" holds invisible letters: U+200B".to_owned(),
         "line 6: warning: subject \"bob\": the spaces around it were left out".to_owned(),
         "line 7: warning: subject \"carol \" begins or ends with a space, which is part of it".to_owned(),
         "line 8: warning: subject \"bob\" is also named in line 6: each of the two lines changes it".to_owned(),

@@ -214,7 +214,7 @@ async fn a_cap_whose_key_holds_something_else_holds_back_and_loses_nothing() {
         setting.cross(name).await;
     }
     tokio::time::timeout(WAIT_MAX, whole.next()).await.expect("the other destination is not held up");
-    let said = daemon.says("the key of a cap holds something else than a count").await;
+    let said = daemon.says("the key of a cap holds something other than a count").await;
     assert!(said.contains("ERROR") && said.contains("quota_cap:{usage}:webhook:*"), "{said}");
     for _ in 0..3 {
         let put_off = eventually("both wait", || async {

@@ -319,7 +319,7 @@ async fn explain_names_the_level_above_that_has_checks_refused() {
     daemon.becomes_ready().await;
     tree.add("acme/search/key-7", 1000).await;
     let explained =
-        "Checks are refused by the level acme above it: it has used 1,000 of 1,000 units of requests in the day";
+        "The level acme above it refuses checks: that level has used 1,000 of 1,000 units of requests in the day";
     eventually("explain says it", || async {
         tree.run("explain --subject acme/search/key-7").expect_done().contains(explained).then_some(())
     })

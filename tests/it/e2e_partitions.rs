@@ -254,7 +254,7 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
         for other in others {
             let setup = DaemonSetup::on(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", &other.to_string());
             let partitions = if begun == 1 { "partition" } else { "partitions" };
-            let said = format!("{checkpoint} counts {begun} {partitions}, stream.partitions is {other}");
+            let said = format!("{checkpoint} belongs to {begun} {partitions}, but stream.partitions is {other}");
             let hint = format!("set stream.partitions = {begun}");
             setup.run_to_its_end().await.expect_code(1, &[&said, &hint]);
             for command in ["usage s-1", "emit --subject s-1", "deliveries list"] {

@@ -338,7 +338,7 @@ async fn a_checkpoint_of_another_type_ends_the_start_and_is_named() {
     let () = run(&client, &["SET", "quota_checkpoint:{usage}", "mine"]).await;
     add(&client, 1).await;
     let ended = DaemonSetup::on(&server.url()).run_to_its_end().await;
-    ended.expect_code(1, &["error: ", "quota_checkpoint:{usage}", "hint: a key of quotabell holds something else"]);
+    ended.expect_code(1, &["error: ", "quota_checkpoint:{usage}", "hint: a key of quotabell holds unexpected data"]);
     assert_eq!(run::<String>(&client, &["GET", "quota_checkpoint:{usage}"]).await, "mine");
 }
 
@@ -541,7 +541,7 @@ async fn entries_that_a_torn_file_brings_back_are_said() {
     .await;
     server.kill();
     server.restart();
-    let line = daemon.says("entries that were not there before lie at or before the checkpoint").await;
+    let line = daemon.says("entries appeared at or before the checkpoint").await;
     assert!(line.contains(&format!("entries={LOST}")), "{line}");
     assert_eq!(length(&server.client()).await, LOST + 10);
 }

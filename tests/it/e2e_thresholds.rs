@@ -138,13 +138,14 @@ async fn explain_says_when_a_threshold_in_units_is_due_and_when_it_never_is() {
     }
     // A higher limit arms a percentage again, but not what is used.
     let explained = with("used:700").await;
-    assert!(explained.contains("Every threshold is reached; the next alert is of the next period."), "{explained}");
+    assert!(explained.contains("Every threshold is reached; the next alert comes in the next period."), "{explained}");
     let explained = with("70").await;
     assert!(explained.contains("An alert at 70% is due: it is raised with the next event"), "{explained}");
     use_units(&outbox, 1).await;
     let explained = run(&outbox, &["explain", "alice"]);
     assert!(
-        explained.contains("Every threshold is reached; the next alert is of the next period, or of a higher limit."),
+        explained
+            .contains("Every threshold is reached; the next alert comes in the next period, or with a higher limit."),
         "{explained}"
     );
 

@@ -77,7 +77,7 @@ mod tests {
         for (invisible, code) in
             [("al\u{200b}ice", "U+200B"), ("alice\u{feff}", "U+FEFF"), ("a\u{a0}b", "U+00A0"), ("a\u{202e}b", "U+202E")]
         {
-            assert!(warnings(invisible).concat().ends_with(&format!("not seen: {code}")), "{invisible:?}");
+            assert!(warnings(invisible).concat().ends_with(&format!("invisible letters: {code}")), "{invisible:?}");
         }
         assert!(warnings("J\u{fffd}rgen").concat().contains("U+FFFD"));
         for fine in
