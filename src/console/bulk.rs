@@ -24,7 +24,7 @@ use crate::html::fields::Fields;
 use crate::html::href::href_to;
 use crate::outbox::DeliveryAction;
 use crate::redis_client::Partitions;
-use crate::types::text::{grouped, one_of, pluralize};
+use crate::types::text::{one_of, pluralize};
 use crate::types::timestamp::TimeOrDate;
 use crate::types::{DeliveryId, DeliveryState, Destination, Subject, UnixMs};
 use crate::views::deliveries::{DeliveryScan, DestinationView, list_from, of_ids, partition_of, read_destinations};
@@ -275,8 +275,8 @@ pub(super) async fn act(State(console): WithConsole, form: SentForm) -> Result<R
     let count: u64 = fields.parsed("count")?.unwrap_or_default();
     let typed: String = fields.raw("typed").chars().filter(char::is_ascii_digit).collect();
     if count > UNTYPED_MAX && typed != count.to_string() {
-        let detail = format!("type the number of deliveries, {}: nothing was changed", grouped(count, ","));
-        let page = rendered_preview(&console, &form.visitor, fields, Some(&detail)).await?;
+        let detail = "type the number of deliveries: nothing was changed";
+        let page = rendered_preview(&console, &form.visitor, fields, Some(detail)).await?;
         return Err(ConsoleError::rendered(StatusCode::BAD_REQUEST, page));
     }
     form.once(console, next, run).await

@@ -13,8 +13,7 @@ use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::href::href_to;
 use crate::redis_client::Partition;
 use crate::subjects::mutes::{set_mute, warning_of_metric};
-use crate::subjects::{StoredLevels, SubjectMutes};
-use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, UnixMs};
+use crate::types::{ContactId, Metric, Mute, MuteEnd, UnixMs};
 
 /// `POST /mute`: from the page of a subject, or from the list of mutes.
 pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
@@ -24,7 +23,11 @@ pub(super) async fn change(State(console): WithConsole, form: SentForm) -> Resul
     };
     let fields = form.fields.clone();
     // The list of mutes has a field for the time alone.
-    let shown: &[&str] = if fields.raw("from").is_empty() { &["metric", "for", "until", "reason"] } else { &["for"] };
+    let shown: &[&str] = match (fields.raw("do"), fields.raw("from")) {
+        ("end", _) => &[],
+        (_, "") => &["metric", "for", "until", "reason"],
+        _ => &["for"],
+    };
     form.once(console, next, change_mute).await.map_err(|error| error.with_form("mute", fields.partition(shown)))
 }
 
@@ -38,12 +41,11 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
         wanted @ ("mute" | "extend") => {
             let end = MuteEnd::new(fields.parsed("until")?, fields.text("for")).map_err(Problem::bad_request)?;
             let now = within(CALL_TIMEOUT, client.server_time()).await?;
-            let end = match (wanted, end) {
-                ("extend", MuteEnd::After(by)) => {
-                    let stored = stored_mute(&console, &subject, metric.as_ref(), contact.as_ref(), now).await?;
-                    MuteEnd::At(stored.map_or(now, |stored| stored.end()).after(by))
-                }
-                (_, end) => end,
+            // From the end that was shown: a form that is sent again changes nothing.
+            let end = match (wanted, end, fields.parsed::<UnixMs>("ends")?) {
+                ("mute", end, _) => end,
+                (_, MuteEnd::After(by), Some(ends)) => MuteEnd::At(ends.after(by)),
+                _ => return Err(Problem::bad_request("for: is missing, such as 2h or 3d").into()),
             };
             let mute = Mute::new(end, fields.text("reason").map(str::to_owned), now);
             Some(mute.map_err(|error| Problem::bad_request(error.to_string()))?)
@@ -84,25 +86,4 @@ async fn change_mute(console: Arc<ConsoleState>, SentForm { fields, .. }: SentFo
     };
     let message = message + &warning.map(|warning| format!(" Warning: {warning}.")).unwrap_or_default();
     Ok(Done { message, action: action.to_owned(), subject: Some(subject), target, count: 1 })
-}
-
-/// The active mute of a contact, or of the subject or its metric.
-async fn stored_mute(
-    console: &ConsoleState,
-    subject: &Subject,
-    metric: Option<&Metric>,
-    contact: Option<&ContactId>,
-    now: UnixMs,
-) -> Result<Option<Mute>, Problem> {
-    let Partition { client, keys } = console.observer.partitions.partition_of(subject);
-    let stored = within(CALL_TIMEOUT, StoredLevels::read(client, keys, subject)).await?;
-    if let Some(id) = contact {
-        let contacts = console.observer.contacts.read_contacts(&stored).readable;
-        return Ok(contacts
-            .iter()
-            .find(|contact| contact.id == *id)
-            .and_then(|contact| contact.muted_at(now).cloned()));
-    }
-    let (mutes, _) = SubjectMutes::read(stored.fields().iter().map(|(name, value)| (name, value)), now);
-    Ok(metric.map_or(mutes.subject.as_ref(), |metric| mutes.metrics.get(metric)).cloned())
 }

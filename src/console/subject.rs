@@ -236,7 +236,8 @@ pub(super) async fn delivery(
     let read = within(CALL_TIMEOUT, console.explainer.delivery(&id, audience)).await?;
     let missing = || ConsoleError::not_found("there is no such delivery: they are kept for 14 days after their end");
     let (explanation, detail) = read.ok_or_else(missing)?;
-    let action = within(CALL_TIMEOUT, newest_on(&console.observer.partitions, id.as_str())).await?;
+    // The page is shown also if the log of actions can't be read.
+    let action = within(CALL_TIMEOUT, newest_on(&console.observer.partitions, id.as_str())).await.unwrap_or_default();
     let is_leased = detail.delivery.is_leased;
     let content = context! { title => "Delivery", explanation => shown(&explanation), detail => shown(&detail), action => shown(&action), is_leased };
     Ok(rendered_html("delivery.html", &visitor, content))

@@ -1,6 +1,7 @@
 //! Which notices the usage of a subject raises, and whether a raised one is still true.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use redis::RedisResult;
 
@@ -13,7 +14,7 @@ use crate::ledger::batch::MetricPeriod;
 use crate::ledger::usage_notices::{self, RaiseReply};
 use crate::ledger::{daily_usage, query, usage_profiles};
 use crate::outbox::{NoticeJudge, ResolvedVerdict};
-use crate::redis_client::{Partition, Partitions};
+use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
@@ -240,6 +241,19 @@ impl NoticeJudge for StoredNoticeJudge {
 }
 
 impl StoredNoticeJudge {
+    /// The settings of a subject; `None` if they can't be read.
+    pub(super) async fn settings_of(
+        &self,
+        partition: &Partition,
+        subject: &Subject,
+    ) -> RedisResult<Option<Arc<Profile>>> {
+        match StoredLevels::read(&partition.client, &partition.keys, subject).await {
+            Ok(stored) => Ok(Some(stored.own_profile(&self.plans))),
+            Err(error) if error_kind(&error) == ErrorKind::WrongType => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn judge(&self, notice: &UsageNotice, now: UnixMs) -> RedisResult<bool> {
         let UsageNotice { kind, subject, metric, window, period, .. } = notice;
         let partition = self.partitions.partition_of(subject);

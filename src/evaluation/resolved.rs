@@ -13,7 +13,6 @@ use crate::ledger::batch::MetricPeriod;
 use crate::ledger::usage_profiles;
 use crate::outbox::{ENDED_DELIVERY_TTL, RECORD_OUTCOME_TIMEOUT, ResolvedVerdict, alert_log};
 use crate::redis_client::Partition;
-use crate::subjects::StoredLevels;
 use crate::types::{
     Alert, AlertEnd, AlertEnds, AlertId, ContactId, DeliveryId, DeliveryState, EndReason, ResolvedNotice,
     ResolvedScope, UnixMs,
@@ -38,8 +37,7 @@ impl StoredNoticeJudge {
         let partition = self.partitions.partition_of(subject);
         let erasures = usage_profiles::mark(partition).await?.erasure_epoch;
         let of = MetricPeriod { metric: metric.clone(), period: *period };
-        let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await.ok();
-        let profile = stored.map(|stored| stored.own_profile(&self.plans));
+        let profile = self.settings_of(partition, subject).await?;
         let mut thresholds = known_thresholds(&self.plans, profile.as_deref());
         thresholds.extend(&notice.thresholds);
         let mut group: Vec<AlertGroup> = match notice.reason {

@@ -8,7 +8,6 @@ use super::alert_ends::state_of;
 use super::notices::StoredNoticeJudge;
 use crate::ledger::alert_ends;
 use crate::ledger::batch::MetricPeriod;
-use crate::subjects::StoredLevels;
 use crate::types::{Alert, EndReason, UnixMs};
 
 impl StoredNoticeJudge {
@@ -22,9 +21,8 @@ impl StoredNoticeJudge {
         alert_ends::read_counts(partition, &mut groups).await?;
         // Without the record, the period was over two days ago.
         let Some(group) = groups.pop() else { return Ok(true) };
-        // If the settings can't be read, the alert is told.
-        let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await.ok();
-        let profile = stored.map(|stored| stored.own_profile(&self.plans));
+        // Without readable settings, the alert is told.
+        let profile = self.settings_of(partition, subject).await?;
         let state = state_of(&group, profile.as_deref(), now);
         let end = state.judge(&group.ends(), &group.records).ends.end_of(id);
         Ok(end.is_none_or(|end| end.reason == EndReason::Reset))

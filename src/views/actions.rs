@@ -48,7 +48,7 @@ pub async fn newest(
 }
 
 /// Number of the newest actions among which one on a delivery is looked for.
-const LOOKED_THROUGH: usize = 1_000;
+const LOOKED_THROUGH: usize = 200;
 
 /// The newest action on this target, if it is one of the newest thousand actions and the log names the target.
 ///

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::TimeZone as _;
+use futures_util::future::try_join_all;
 use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -102,28 +103,42 @@ pub async fn read_forecasts(
     of: &[LimitInUse<'_>],
     now: UnixMs,
 ) -> RedisResult<Vec<Option<ForecastView>>> {
-    let mut forecasts: Vec<Option<ForecastView>> = of.iter().map(|_| None).collect();
-    for partition in partitions.iter() {
+    let in_partition = |partition: &Partition| {
         let is_here = |of: &LimitInUse| {
             of.period.window().has_forecast() && partitions.partition_of(of.subject).number() == partition.number()
         };
-        let (at, here): (Vec<usize>, Vec<&LimitInUse>) = of.iter().enumerate().filter(|(_, of)| is_here(of)).unzip();
-        if here.is_empty() {
-            continue;
-        }
-        let subjects: Vec<&Subject> = here.iter().map(|of| of.subject).collect();
-        let stored = StoredLevels::read_each(&partition.client, &partition.keys, &subjects).await?;
-        let asked: Vec<(&Subject, &Metric)> = here.iter().map(|of| (of.subject, of.metric)).collect();
-        let known = read_known(partition, &asked, now).await?;
-        for (((at, of), stored), known) in at.into_iter().zip(here).zip(stored).zip(known) {
-            let Ok(stored) = stored else { continue };
-            let SubjectSettings { zone, billing, .. } = SubjectSettings::read(&stored, plans);
-            let span = PeriodSpan::containing(of.period.window(), zone, billing, now);
-            let span = span.filter(|span| span.period == of.period);
-            forecasts[at] = span.and_then(|span| ForecastView::new(&known, zone, span, now, of.used, of.limit));
-        }
+        of.iter().enumerate().filter(|(_, of)| is_here(of)).unzip()
+    };
+    let reading = partitions.iter().map(|partition| (partition, in_partition(partition)));
+    let reading = reading.map(|(partition, (at, here)): (_, (Vec<usize>, Vec<&LimitInUse<'_>>))| async move {
+        let forecasts = if here.is_empty() { Vec::new() } else { read_in(partition, plans, &here, now).await? };
+        RedisResult::Ok(at.into_iter().zip(forecasts))
+    });
+    let mut forecasts: Vec<Option<ForecastView>> = of.iter().map(|_| None).collect();
+    for (at, forecast) in try_join_all(reading).await?.into_iter().flatten() {
+        forecasts[at] = forecast;
     }
     Ok(forecasts)
+}
+
+/// The forecasts of limits in one partition.
+async fn read_in(
+    partition: &Partition,
+    plans: &Plans,
+    of: &[&LimitInUse<'_>],
+    now: UnixMs,
+) -> RedisResult<Vec<Option<ForecastView>>> {
+    let subjects: Vec<&Subject> = of.iter().map(|of| of.subject).collect();
+    let stored = StoredLevels::read_each(&partition.client, &partition.keys, &subjects).await?;
+    let asked: Vec<(&Subject, &Metric)> = of.iter().map(|of| (of.subject, of.metric)).collect();
+    let known = read_known(partition, &asked, now).await?;
+    let forecast = |((of, stored), known): ((&&LimitInUse<'_>, RedisResult<StoredLevels>), KnownUsage)| {
+        let SubjectSettings { zone, billing, .. } = SubjectSettings::read(&stored.ok()?, plans);
+        let span = PeriodSpan::containing(of.period.window(), zone, billing, now);
+        let span = span.filter(|span| span.period == of.period)?;
+        ForecastView::new(&known, zone, span, now, of.used, of.limit)
+    };
+    Ok(of.iter().zip(stored).zip(known).map(forecast).collect())
 }
 
 impl ForecastView {

@@ -26,14 +26,16 @@ use crate::types::{
 /// Number of limits in a slice, those with the highest share, that are ordered by their forecasts: more would make the
 /// page slow.
 const FORESEEN_MAX: usize = 500;
+/// The share from which a limit without a forecast is as urgent as one that will probably be reached.
+const ALMOST_USED_UP_PERMILLE: u64 = 950;
 
 /// Subjects near to a limit, in one slice of the recorded alerts.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "NearList")]
 pub struct NearView {
-    /// Within the slice: those that will probably reach their limit, by the expected time; the others below it, the
-    /// highest percentage first; those that have reached it. Forecasts order the 500 highest percentages below a
-    /// limit.
+    /// Within the slice: those without a forecast that have used 95 % or more; those that will probably reach their
+    /// limit, by the expected time; the others below it, the highest percentage first; those that have reached it.
+    /// Forecasts order the 500 highest percentages below a limit.
     pub subjects: Vec<NearSubjectView>,
     /// Number of recorded alerts in the slice.
     pub examined: usize,
@@ -111,6 +113,8 @@ type Urgency = (NearState, UnixMs, Reverse<u64>);
 /// In the order of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum NearState {
+    /// Little is left of its limit, and nobody knows when it is reached.
+    AlmostUsedUp,
     /// It will probably reach its limit.
     RunsOut,
     /// It is below its limit.
@@ -161,13 +165,15 @@ fn permille(used: u64, limit: u64) -> u64 {
 }
 
 fn urgency(used: u64, limit: u64, forecast: Option<&ForecastView>) -> Urgency {
-    let is_probable = |of: &&ForecastView| matches!(of.state, ForecastState::Possible | ForecastState::Likely);
-    let (state, expected_at) = match forecast.filter(is_probable) {
-        _ if limit <= used => (NearState::UsedUp, None),
-        Some(forecast) => (NearState::RunsOut, forecast.expected_at),
-        None => (NearState::Below, None),
+    let permille = permille(used, limit);
+    let state = match forecast.map_or(ForecastState::Unknown, |of| of.state) {
+        _ if limit <= used => NearState::UsedUp,
+        ForecastState::Possible | ForecastState::Likely => NearState::RunsOut,
+        ForecastState::Unknown if permille >= ALMOST_USED_UP_PERMILLE => NearState::AlmostUsedUp,
+        _ => NearState::Below,
     };
-    (state, expected_at.map_or(UnixMs::MAX, |at| at.0), Reverse(permille(used, limit)))
+    let expected_at = forecast.and_then(|of| of.expected_at).filter(|_| state == NearState::RunsOut);
+    (state, expected_at.map_or(UnixMs::MAX, |at| at.0), Reverse(permille))
 }
 
 /// Brings the rows of several slices into the order of one.
@@ -312,11 +318,12 @@ mod tests {
     fn those_that_run_out_first_come_first() {
         let foreseen = |state, at: Option<i64>| Some(ForecastView::sample(state, at.map(UnixMs).map(Rfc3339)));
         let in_order = [
+            ("almost", 951, None),
             ("soon", 400, foreseen(ForecastState::Possible, Some(1))),
             ("later", 700, foreseen(ForecastState::Likely, Some(2))),
             ("in this period", 800, foreseen(ForecastState::Likely, None)),
             ("unlikely", 999, foreseen(ForecastState::Unlikely, None)),
-            ("no forecast", 998, None),
+            ("no forecast", 949, None),
             ("most", 2_000, None),
             ("used up", 1_000, foreseen(ForecastState::Reached, None)),
         ];

@@ -278,7 +278,8 @@ fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView> {
         let is_within =
             |of: &&PortalWindowView| of.usage.starts_at >= usage.starts_at && of.usage.resets_at <= usage.resets_at;
         let least = windows.iter().filter(is_within).filter_map(|of| of.pace).max();
-        windows.push(PortalWindowView { pace: pace_of(&usage, now).max(least), usage });
+        let pace = pace_of(&usage, now).map(|pace| pace.max(least.unwrap_or(0)));
+        windows.push(PortalWindowView { pace, usage });
     }
     windows
 }
@@ -317,9 +318,11 @@ mod tests {
             forecast: None,
             alerts: Vec::new(),
         };
-        let windows = vec![usage(Window::Day, 0, 1), usage(Window::Month, 27, 3)];
-        let paces: Vec<Option<u64>> =
-            paced(windows, midnight.plus(8 * 3_600_000)).into_iter().map(|of| of.pace).collect();
-        assert_eq!(paces, [Some(1_500), Some(1_500)]);
+        let paces = |month| -> Vec<Option<u64>> {
+            let windows = paced(vec![usage(Window::Day, 0, 1), month], midnight.plus(8 * 3_600_000));
+            windows.into_iter().map(|of| of.pace).collect()
+        };
+        assert_eq!(paces(usage(Window::Month, 27, 3)), [Some(1_500), Some(1_500)]);
+        assert_eq!(paces(usage(Window::Month, 0, 30)), [Some(1_500), None], "nobody knows it at the beginning");
     }
 }

@@ -211,6 +211,7 @@ async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     assert_eq!(listed("--since 30m --state pending").len(), 3);
     assert_eq!(listed("--since 2h --limit 9")[0], bobs[0]);
     assert_eq!((listed("--before 30m"), listed("--before 30m --since 2h").len()), (bobs.to_vec(), 1));
+    assert_eq!((listed("--since 2999-01-01").len(), listed("--before 2999-01-01").len()), (0, 4));
     assert_eq!((listed("--since 2026-11-21").len(), listed("--before 2026-11-21").len()), (4, 0));
     assert_eq!((listed("--before 2h").len(), listed("--before 0s").len()), (0, 4));
     let told = run(&outbox.server, "deliveries list --channel sms");

@@ -227,9 +227,13 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     assert!(wrong.status == 400 && wrong.text.contains("for: must be a number and a unit"), "{}", wrong.text);
     judge("/mute", &wrong);
     judge_form(&admin.get("/mutes").await.text, &wrong, "mute");
+    let wrong_end = admin.post(&mute, &[("do", "extend"), ("for", "")]).await;
+    assert!(wrong_end.status == 400 && wrong_end.text.contains("for: is missing"), "{}", wrong_end.text);
     let again = forms(&wrong.text).into_iter().find(|form| form.action == "mute").expect("what was sent");
     assert!(admin.does(&again, &[("for", "3d")]).await.ends_with(": new office."));
     assert_eq!(ends().await, before.plus(3 * 86_400_000), "it ends later than before by that time");
+    let _ = admin.post(&mute, &[("do", "extend"), ("for", "3d")]).await;
+    assert_eq!(ends().await, before.plus(3 * 86_400_000), "a page that shows the end before adds nothing to it");
     let of_contact_again = admin.form(page, "mute", &[("contact", &id)]).await;
     let wrong =
         admin.post(&of_contact_again, &[("do", "mute"), ("for", "1h"), ("until", "2100-01-01T00:00:00Z")]).await;

@@ -164,7 +164,7 @@ impl OverviewFacts {
         let Pause { since, reason } = self.pause.as_ref()?;
         let since = since.map(|since| format!(" since {}", clock(since, self.now))).unwrap_or_default();
         let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        let cause = format!("Sending is paused{since}{reason}. Deliveries wait, and none is lost.");
+        let cause = format!("Sending is paused{since}{reason}. Deliveries wait.");
         Some(problem(SystemProblemKind::SendingPaused, cause, "quotabell deliveries resume", 1))
     }
 
