@@ -59,7 +59,7 @@ pub fn evaluate(series: &[Series], rule: Rule) -> Figures {
         if of.days.len() < test + 5 {
             continue;
         }
-        let limits = limits(&of.days[warm..]);
+        let limits = limits(of.days[warm..].iter().map(Day::total), &LIMITS, 0.60);
         let stride = ((of.days.len() - warm) / 120).max(1);
         let mut profile = UsageProfile::new(&shares);
         for (index, day) in of.days.iter().enumerate() {
@@ -148,22 +148,22 @@ fn figures(cases: &[Case], errors: &[f64]) -> Figures {
     }
 }
 
-/// Limits that between a tenth and six tenths of the days reach.
-fn limits(days: &[Day]) -> Vec<u64> {
-    let mut totals: Vec<u64> = days.iter().map(Day::total).collect();
+/// Limits at these quantiles of the totals, if between a tenth and the largest part of them reach it.
+pub fn limits(totals: impl Iterator<Item = u64>, quantiles: &[f64], part_max: f64) -> Vec<u64> {
+    let mut totals: Vec<u64> = totals.collect();
     totals.sort_unstable();
     let mut limits = Vec::new();
-    for share in LIMITS {
-        let limit = quantile(&totals, share).ceil() as u64;
+    for share in quantiles {
+        let limit = quantile(&totals, *share).ceil() as u64;
         let reached = totals.iter().filter(|total| **total >= limit).count() as f64 / totals.len() as f64;
-        if limit >= 1 && (0.10..=0.60).contains(&reached) && !limits.contains(&limit) {
+        if limit >= 1 && (0.10..=part_max).contains(&reached) && !limits.contains(&limit) {
             limits.push(limit);
         }
     }
     limits
 }
 
-pub fn quantile(sorted: &[u64], share: f64) -> f64 {
+fn quantile(sorted: &[u64], share: f64) -> f64 {
     let at = share * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[at.floor() as usize] as f64, sorted[at.ceil() as usize] as f64);
     below + (above - below) * at.fract()

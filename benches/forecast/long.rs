@@ -4,7 +4,7 @@
 use quotabell::forecast::long::{LongUsage, LongWindow};
 use quotabell::forecast::{DayUsage, UsageProfile};
 
-use super::evaluation::{count, median, quantile};
+use super::evaluation::{count, limits, median};
 use super::series::{Day, Series, shares_of_metric};
 
 /// What is asked of a window.
@@ -72,7 +72,8 @@ pub fn evaluate_long(series: &[Series], window: LongWindow) -> LongFigures {
         if full.len() < asked.periods_min {
             continue;
         }
-        let limits = limits(&full, asked.limits);
+        let totals = full.iter().map(|days| days.iter().map(Day::total).sum());
+        let limits = limits(totals, &asked.limits, 0.65);
         let tests = ((full.len() as f64 * 0.4).round_ties_even() as usize).max(1);
         let first_test = full[full.len() - tests][0].number;
         let mut profile = UsageProfile::new(&shares);
@@ -170,19 +171,4 @@ fn figures(cases: &[Case], errors: &[f64]) -> LongFigures {
         recall: leads.len() as f64 / reached.max(1.0),
         lead_h: median(leads),
     }
-}
-
-/// Limits that between a tenth and 65 % of the periods reach.
-fn limits(periods: &[&[Day]], quantiles: [f64; 2]) -> Vec<u64> {
-    let mut totals: Vec<u64> = periods.iter().map(|days| days.iter().map(Day::total).sum()).collect();
-    totals.sort_unstable();
-    let mut limits = Vec::new();
-    for share in quantiles {
-        let limit = quantile(&totals, share).ceil() as u64;
-        let reached = totals.iter().filter(|total| **total >= limit).count() as f64 / totals.len() as f64;
-        if limit >= 1 && (0.10..=0.65).contains(&reached) && !limits.contains(&limit) {
-            limits.push(limit);
-        }
-    }
-    limits
 }

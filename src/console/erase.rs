@@ -38,7 +38,7 @@ fn rendered_form(visitor: &Visitor, id: &str, fault: Option<&str>) -> Response {
 pub(super) async fn erase(State(console): WithConsole, form: SentForm) -> Result<Response, ConsoleError> {
     let id = form.fields.raw("subject");
     if ![id.to_owned(), printable(id)].contains(&form.fields.raw("typed").to_owned()) {
-        let page = rendered_form(&form.visitor, id, Some("The typed id is another one: nothing was erased."));
+        let page = rendered_form(&form.visitor, id, Some("The typed id does not match: nothing was erased."));
         return Err(ConsoleError::rendered(StatusCode::BAD_REQUEST, page));
     }
     form.once(console, "subjects".to_owned(), erase_subject).await
