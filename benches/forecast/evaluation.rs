@@ -2,7 +2,7 @@
 
 use quotabell::forecast::{DayForecast, DayUsage, PastDays, UsageProfile, is_spike};
 
-use super::series::{Day, Series, shares_of_metric, split};
+use super::series::{Day, Series, learn, shares_of_metric, split};
 
 /// Quantiles of the daily totals that serve as limits.
 const LIMITS: [f64; 3] = [0.88, 0.70, 0.45];
@@ -69,7 +69,7 @@ pub fn evaluate(series: &[Series], rule: Rule) -> Figures {
                     cases.push(ask(&profile, day, before, *limit, rule, &mut errors));
                 }
             }
-            profile.learn(day.weekday(), &day.hours());
+            learn(&mut profile, day);
         }
     }
     figures(&cases, &errors)

@@ -5,7 +5,7 @@ use quotabell::forecast::long::{LongUsage, LongWindow};
 use quotabell::forecast::{DayUsage, UsageProfile};
 
 use super::evaluation::{count, limits, median};
-use super::series::{Day, Series, shares_of_metric};
+use super::series::{Day, Series, learn, shares_of_metric};
 
 /// What is asked of a window.
 struct Questions {
@@ -80,7 +80,7 @@ pub fn evaluate_long(series: &[Series], window: LongWindow) -> LongFigures {
         let mut learned = of.days.iter();
         for days in full.into_iter().filter(|days| days[0].number >= first_test) {
             while let Some(day) = learned.as_slice().first().filter(|day| day.number < days[0].number) {
-                profile.learn(day.weekday(), &day.hours());
+                learn(&mut profile, day);
                 learned.next();
             }
             for limit in &limits {
@@ -135,7 +135,7 @@ fn ask(
             // At midnight the day is learned, and the next one begins.
             let (at, now) = match hour {
                 24 => {
-                    profile.learn(day.weekday(), &day.hours());
+                    learn(&mut profile, day);
                     (index + 1, 0)
                 }
                 _ => (index, hour),

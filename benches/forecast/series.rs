@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use chrono::Weekday;
 use flate2::read::GzDecoder;
+use quotabell::forecast::UsageProfile;
 use quotabell::forecast::profile::{DayHours, HOURS, HourShares};
 
 /// The sources in the order in which they are shown.
@@ -90,6 +91,12 @@ pub fn load(source: &str) -> Vec<Series> {
 pub fn split(days: usize) -> (usize, usize) {
     let warm = if days < 60 { 14 } else { 28 };
     (warm, warm + (days.saturating_sub(warm) as f64 * 0.4) as usize)
+}
+
+/// Learns from a day, and keeps what the daemon stores.
+pub fn learn(profile: &mut UsageProfile, day: &Day) {
+    profile.learn(day.weekday(), &day.hours());
+    *profile = UsageProfile::from_stored(&profile.to_stored()).expect("it was just stored");
 }
 
 /// The mean share of each hour over the series of a source, from the days before their tests.
