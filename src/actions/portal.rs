@@ -1,5 +1,6 @@
 //! Links with which a customer opens the portal of one subject: made for a platform that knows its customer.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
@@ -45,6 +46,15 @@ pub struct NewPortal {
     pub return_url: Option<String>,
 }
 
+/// Makes links to the portal.
+#[derive(Debug)]
+pub struct PortalLinks {
+    /// What signs them; `None` without `http.public_url`.
+    pub urls: Option<PortalUrls>,
+    /// The languages of the pages.
+    pub languages: BTreeSet<String>,
+}
+
 /// A link to the portal of one subject. Everybody who has it may use it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct PortalInvitation {
@@ -67,14 +77,14 @@ pub enum PortalError {
     Redis(#[from] RedisError),
 }
 
-impl NewPortal {
-    /// Makes the link. Stores nothing.
+impl PortalLinks {
+    /// Makes a link. Stores nothing.
     ///
     /// # Errors
     ///
     /// The first value that is wrong, with what is allowed.
-    pub async fn create(self, urls: Option<&PortalUrls>, subject: Subject) -> Result<PortalInvitation, PortalError> {
-        let Self { lifetime, may, metrics, locale, return_url } = self;
+    pub async fn create(&self, new: NewPortal, subject: Subject) -> Result<PortalInvitation, PortalError> {
+        let NewPortal { lifetime, may, metrics, locale, return_url } = new;
         let lifetime = lifetime.map_or(Ok(LIFETIME_DEFAULT), |text| match duration::parse(&text) {
             Some(lifetime) if !lifetime.is_zero() && lifetime <= LIFETIME_MAX => Ok(lifetime),
             Some(lifetime) => Err(format!("for: {} is not above 0 and at most 24h", HumanDuration(lifetime))),
@@ -89,17 +99,26 @@ impl NewPortal {
                 return Err(PortalError::Invalid(problem));
             }
         }
+        locale.as_ref().map_or(Ok(()), |locale| self.check_locale(locale)).map_err(PortalError::Invalid)?;
         if let Some(url) = return_url.as_deref().filter(|url| !is_web_url(url)) {
             let problem = format!(
                 "return_url: {url:?} is not an https or http URL with a host, without a user, of at most {URL_BYTES_MAX} bytes"
             );
             return Err(PortalError::Invalid(problem));
         }
-        let urls = urls.ok_or(PortalError::NotPublic)?;
+        let urls = self.urls.as_ref().ok_or(PortalError::NotPublic)?;
         let (now, issued_at) = portal_gate::issue_time(&urls.first, &subject).await?;
         let (id, expires_at) = (nonce(), now.after(lifetime));
         let claims = PortalClaims { subject, id, issued_at, expires_at, right, metrics, locale, return_url };
         Ok(PortalInvitation { url: urls.url_of(&claims).await?, expires_at: Rfc3339(expires_at) })
+    }
+
+    /// Refuses a locale in whose language there is no page.
+    fn check_locale(&self, locale: &Locale) -> Result<(), String> {
+        let Self { languages, .. } = self;
+        let is_there = locale.fallbacks().any(|locale| languages.contains(locale.as_str()));
+        let languages = || languages.iter().map(String::as_str).collect::<Vec<_>>().join(" and ");
+        if is_there { Ok(()) } else { Err(format!("locale: no page is in {locale}, only in {}", languages())) }
     }
 }
 

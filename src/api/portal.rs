@@ -20,7 +20,7 @@ pub(super) async fn create(
     Json(new): Json<NewPortal>,
 ) -> Result<JsonReply<PortalInvitation>, Problem> {
     check_levels(&api.partitions.first().keys, &subject, false).map_err(ContactActionError::from)?;
-    let created = new.create(api.portal_urls.as_ref(), subject.clone());
+    let created = api.portal_links.create(new, subject.clone());
     let invitation = within(CALL_TIMEOUT, created).await?;
     tracing::info!(%subject, expires_at = %invitation.expires_at, "a link to the portal is made");
     Ok(JsonReply(invitation))

@@ -12,10 +12,10 @@ use super::ingestion::shared::Ingestion;
 use super::ready::Readiness;
 use super::recent_reads::TopCache;
 use super::token::CurrentTokens;
+use crate::actions::portal::PortalLinks;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
 use crate::redis_client::Partitions;
-use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::verification::VerificationService;
 use crate::views::Observer;
@@ -43,8 +43,8 @@ pub struct ApiState {
     pub new_deliveries: NewDeliveries,
     /// Judges whether a contact can be reached at all.
     pub channels: Arc<Channels>,
-    /// Makes links to the portal; `None` without a public URL.
-    pub portal_urls: Option<PortalUrls>,
+    /// Makes links to the portal.
+    pub portal_links: PortalLinks,
     /// Adds contacts of subjects and verifies them.
     pub verification: Arc<VerificationService>,
 }

@@ -88,8 +88,7 @@ impl<'a> Parts<'a> {
             reload_plans: Arc::clone(&api.reload_plans),
             new_deliveries: api.new_deliveries.clone(),
             started_with,
-            portal_urls: config.portal_urls(&partitions),
-            portal_html: config.portal_html()?,
+            portal_links: config.portal_links(&partitions)?,
             listen,
             public_url: config.console.public_base(),
         }))
@@ -155,7 +154,7 @@ impl<'a> Parts<'a> {
             new_deliveries: new_deliveries.clone(),
             channels: Arc::clone(&channels),
             verification: Arc::clone(&verification),
-            portal_urls: config.portal_urls(&partitions),
+            portal_links: config.portal_links(&partitions)?,
         });
         Ok(Self {
             config,

@@ -66,20 +66,10 @@ pub async fn run(args: PortalArgs, context: &CliContext) -> anyhow::Result<()> {
             Ok(())
         });
     }
-    if let Some(locale) = &locale {
-        let known = config.portal_html()?.check_locale(locale);
-        known.map_err(|problem| {
-            hint::usage(problem, "`portal.templates` adds languages; without --locale, the browser chooses")
-        })?;
-    }
-    let known = is_known(&redis.partitions, &subject).await;
-    if !redis.explained(format_args!("read what is stored of {subject}"), known)? {
-        say(format_args!("warning: nothing is known of {} yet", printable(subject.as_str())));
-    }
     let may = contacts.then(|| vec![PortalRight::View, PortalRight::Contacts]);
     let metrics = Some(metrics).filter(|metrics| !metrics.is_empty());
     let new = NewPortal { lifetime, may, metrics, locale, return_url };
-    let created = new.create(config.portal_urls(&redis.partitions).as_ref(), subject.clone()).await;
+    let created = config.portal_links(&redis.partitions)?.create(new, subject.clone()).await;
     let invitation = created.map_err(|error| match error {
         PortalError::Redis(error) => {
             redis.explained("sign a link", Err::<(), _>(error)).expect_err("an error stays an error")
@@ -87,8 +77,12 @@ pub async fn run(args: PortalArgs, context: &CliContext) -> anyhow::Result<()> {
         PortalError::NotPublic => {
             hint::failed(error, "set http.public_url to the address of http.listen for customers")
         }
-        PortalError::Invalid(problem) => hint::failed(problem, "`quotabell portal --help`"),
+        PortalError::Invalid(problem) => hint::usage(problem, "`quotabell portal --help`"),
     })?;
+    let known = is_known(&redis.partitions, &subject).await;
+    if !redis.explained(format_args!("read what is stored of {subject}"), known)? {
+        say(format_args!("warning: nothing is known of {} yet", printable(subject.as_str())));
+    }
     redis.record("createPortalLink", Some(&subject), "", 1).await;
     output::print(&format, &invitation, |output| {
         say(format_args!("valid until {}", invitation.expires_at));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::error::{ComponentError, ConfigError};
 use super::settings::Config;
+use crate::actions::portal::PortalLinks;
 use crate::api::scope::Scope;
 use crate::api::{TokenError, Tokens};
 use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
@@ -109,6 +110,12 @@ impl Config {
     pub(crate) fn portal_urls(&self, partitions: &Partitions) -> Option<PortalUrls> {
         let (first, link_lifetime) = (partitions.first().clone(), self.portal.link_lifetime);
         self.http.confirm_links_below().map(|public_url| PortalUrls { first, public_url, link_lifetime })
+    }
+
+    /// What makes links to the portal when somebody asks for one.
+    pub fn portal_links(&self, partitions: &Partitions) -> Result<PortalLinks, ConfigError> {
+        let languages = self.portal_html()?.languages().clone();
+        Ok(PortalLinks { urls: self.portal_urls(partitions), languages })
     }
 
     /// The server of `[redis]`. Reads the files that the section names.

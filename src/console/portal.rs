@@ -14,7 +14,6 @@ use crate::actions::portal::{NewPortal, revoke};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::href::href_to;
 use crate::signing::PortalRight;
-use crate::types::Locale;
 use crate::views::explain::is_known;
 
 /// `POST /portal`: `do` names the action.
@@ -30,17 +29,14 @@ async fn change_links(console: Arc<ConsoleState>, SentForm { fields, .. }: SentF
         "create" => {
             check_levels(&first.keys, &subject, false)
                 .map_err(|error| Problem::from(ContactActionError::from(error)))?;
-            let locale: Option<Locale> = fields.parsed("locale")?;
-            let checked = locale.as_ref().map_or(Ok(()), |locale| console.portal_html.check_locale(locale));
-            checked.map_err(|problem| Problem::bad_request(format!("locale: {problem}")))?;
             let changes = !fields.raw("contacts").is_empty();
             let new = NewPortal {
                 lifetime: fields.text("for").map(str::to_owned),
                 may: changes.then(|| vec![PortalRight::View, PortalRight::Contacts]),
-                locale,
+                locale: fields.parsed("locale")?,
                 ..NewPortal::default()
             };
-            let created = new.create(console.portal_urls.as_ref(), subject.clone());
+            let created = console.portal_links.create(new, subject.clone());
             let link = within(CALL_TIMEOUT, created).await?;
             let (ends, url) = (link.expires_at, link.url);
             // The link is made: that this can't be read is no failure.

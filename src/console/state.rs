@@ -11,14 +11,13 @@ use url::Url;
 use super::config::{ConsoleConfig, OFF};
 use super::counting_rate::CountingRate;
 use super::last_pages::LastConsolePages;
+use crate::actions::portal::PortalLinks;
 use crate::api::recent_reads::{RecentReads, TopCache};
 use crate::api::server::ServerLimits;
 use crate::api::state::ReloadPlans;
 use crate::api::token::CurrentTokens;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
-use crate::portal::PortalHtml;
-use crate::signing::PortalUrls;
 use crate::views::Observer;
 use crate::views::explain::Explainer;
 use crate::views::overview::OverviewView;
@@ -50,10 +49,8 @@ pub struct ConsoleState {
     /// Wakes the dispatchers of this daemon.
     pub new_deliveries: NewDeliveries,
     pub started_with: StartedWith,
-    /// What makes links to the portal; `None` without `http.public_url`.
-    pub portal_urls: Option<PortalUrls>,
-    /// The pages of the portal.
-    pub portal_html: PortalHtml,
+    /// Makes links to the portal.
+    pub portal_links: PortalLinks,
     /// The address on which the console listens.
     pub listen: SocketAddr,
     /// The URL at which a proxy serves it.

@@ -149,7 +149,7 @@ pub(super) async fn show(
     let formats = console.observer.plans.formats();
     let name = settings.name.as_ref();
     let title = name.map_or_else(|| id.to_string(), |name| format!("{name} ({id})"));
-    let has_portal = console.portal_urls.is_some();
+    let has_portal = console.portal_links.urls.is_some();
     let gets: Vec<String> = settings.contacts.iter().map(|contact| contact.filter.summary()).collect();
     let content = context! { title, has_portal, gets, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), grants => shown(&grants), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))

@@ -150,15 +150,9 @@ impl PortalHtml {
         self.styles.iter().chain(&self.logo)
     }
 
-    /// Refuses a locale of a link in whose language there is no page.
-    ///
-    /// # Errors
-    ///
-    /// The languages that there are.
-    pub fn check_locale(&self, locale: &Locale) -> Result<(), String> {
-        let is_there = locale.fallbacks().any(|locale| self.languages.contains(locale.as_str()));
-        let languages = || self.languages.iter().map(String::as_str).collect::<Vec<_>>();
-        if is_there { Ok(()) } else { Err(format!("no page is in {locale}, only in {}", languages().join(" and "))) }
+    /// The languages of the pages.
+    pub const fn languages(&self) -> &BTreeSet<String> {
+        &self.languages
     }
 
     /// The language for a locale, or else for the browser.

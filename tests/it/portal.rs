@@ -346,6 +346,7 @@ async fn links_are_made_with_care_and_end_when_they_are_revoked_or_their_subject
     let visitor = visitor(&mut api).await;
     for (body, problem) in [
         (json!({"for": "25h"}), "for: 25h is not above 0 and at most 24h"),
+        (json!({"locale": "xx-nope"}), "locale: no page is in xx-Nope, only in en and vi"),
         (json!({"for": "0s"}), "is not above 0"),
         (json!({"for": "soon"}), "for: \"soon\" is not a duration"),
         (json!({"may": []}), "may: must be [\"view\"] or"),
@@ -397,7 +398,7 @@ async fn links_are_made_with_care_and_end_when_they_are_revoked_or_their_subject
     run(&["bob", "--revoke"]).expect_done();
     assert_eq!(visitor.get(&path).await.status, 410);
     let wrong = run(&["bob", "--for", "2d"]);
-    assert!(wrong.code == 1 && wrong.stderr.contains("at most 24h"), "{}", wrong.told());
+    assert!(wrong.code == 2 && wrong.stderr.contains("at most 24h"), "{}", wrong.told());
     let unknown = run(&["nosuch", "--locale", "vi-VN"]);
     assert!(
         unknown.code == 0 && unknown.stderr.contains("warning: nothing is known of nosuch yet"),
