@@ -11,7 +11,7 @@ use quotabell::subjects::config::PlanConfig;
 use quotabell::types::{Day, Keys, Metric, Subject, UnixMs, keys};
 
 use super::redis_server::RedisServer;
-use super::series;
+use super::series::{self, Series};
 
 /// Subjects that use something in every hour.
 const SUBJECTS: u64 = 1_000_000;
@@ -38,16 +38,17 @@ async fn measure(has_past: bool) {
     let () = partition.client.query(&command).await.expect("written");
     let past = if has_past { "with a past" } else { "that are new" };
     println!("\n{SUBJECTS} subjects {past}, without the pauses of the daemon:");
+    let customers = series::load("synth");
     let mut profiles = 0.0;
     if has_past {
         let before = memory(&partition).await;
-        store_past(&partition, day).await;
+        store_past(&partition, day, &customers).await;
         profiles += memory(&partition).await - before;
         println!("at midnight, profiles take {:.0} MB of Redis", profiles / 1e6);
         store_history(&partition, day).await;
     }
     for hour in 1..24 {
-        count(&partition, day, 100 * hour).await;
+        count(&partition, day, hour, &customers).await;
         let before = memory(&partition).await;
         let took = pass(&partition, &plans, UnixMs(day.since_epoch() * 24 * HOUR_MS).plus(hour * HOUR_MS)).await;
         profiles += memory(&partition).await - before;
@@ -56,9 +57,9 @@ async fn measure(has_past: bool) {
 }
 
 /// Profiles of the invented customers.
-async fn store_past(partition: &Partition, day: Day) {
+async fn store_past(partition: &Partition, day: Day, customers: &[Series]) {
     let today = i32::try_from(day.since_epoch()).expect("a day");
-    let learned: Vec<UsageProfile> = series::load("synth").iter().map(|of| learned(of, today)).collect();
+    let learned: Vec<UsageProfile> = customers.iter().map(|of| learned(of, today)).collect();
     let mark = usage_profiles::mark(partition).await.expect("read");
     let mut buckets: Vec<Vec<u64>> = vec![Vec::new(); 256];
     (0..SUBJECTS).for_each(|number| buckets[usize::from(keys::bucket(&name(number)))].push(number));
@@ -71,7 +72,7 @@ async fn store_past(partition: &Partition, day: Day) {
 }
 
 /// What passes have learned until today from the last days of a series.
-fn learned(series: &series::Series, today: i32) -> UsageProfile {
+fn learned(series: &Series, today: i32) -> UsageProfile {
     let days = &series.days[series.days.len().saturating_sub(PAST_DAYS)..];
     let first = today - i32::try_from(days.len()).expect("few days");
     let mut profile = UsageProfile::beginning(first - 1);
@@ -112,14 +113,17 @@ fn name(number: u64) -> String {
     format!("customer-{number:07}")
 }
 
-/// Counters as commits write them.
-async fn count(partition: &Partition, day: Day, units: i64) {
+/// Counters as commits write them until this hour of a day of the invented customers, on which each used something.
+async fn count(partition: &Partition, day: Day, hour: i64, customers: &[Series]) {
+    let hour = usize::try_from(hour).expect("small");
+    let used: Vec<u64> =
+        customers.iter().map(|of| hour as u64 + of.days[of.days.len() / 2].cumulated()[hour]).collect();
     let metric = Metric::default();
     for first in (0..SUBJECTS).step_by(AT_ONCE as usize) {
         let mut pipeline = redis::pipe();
         pipeline.sadd(partition.keys.metrics(day), metric.as_str()).ignore();
         for number in first..first + AT_ONCE {
-            let subject = name(number);
+            let (subject, units) = (name(number), used[number as usize % used.len()]);
             pipeline.hset(partition.keys.usage(&metric, day, keys::bucket(&subject)), subject, units).ignore();
         }
         let () = partition.client.pipe(&pipeline).await.expect("written");

@@ -158,7 +158,7 @@ async fn run_list(args: DeliveriesListArgs, context: &CliContext) -> anyhow::Res
     let listed = redis.explained(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
     print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))?;
     if format.format() == Format::Table {
-        let circuits = rows::circuits_of(&listed, now);
+        let circuits = rows::circuits_of(&listed);
         rows::open_circuits(&circuits, redis.partitions.count(), now).iter().for_each(say);
     }
     Ok(())

@@ -24,7 +24,7 @@ use super::state::ConsoleState;
 use crate::api::body::in_time;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::fields::Fields;
-use crate::html::href::up_from;
+use crate::html::href::{href_to, up_from};
 
 /// The form that logs in.
 pub(super) const LOGIN: &str = "/login";
@@ -48,7 +48,10 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
             for_visitor(next.run(Request::from_parts(parts, body)).await, &visitor)
         }
         Ok(None) => {
-            let way = format!("{}{}", up_from(parts.uri.path()), &LOGIN[1..]);
+            let next =
+                address.as_ref().map(|address| &address[1..]).filter(|next| !next.is_empty() && is_own_href(next));
+            let login = next.map_or_else(|| LOGIN[1..].to_owned(), |_| href_to(&LOGIN[1..], &[("next", next)]));
+            let way = up_from(parts.uri.path()) + &login;
             (StatusCode::SEE_OTHER, [(LOCATION, way)]).into_response()
         }
         Err(error) => {
@@ -79,12 +82,17 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
     answer
 }
 
+/// Whether this is the relative link of a page, with or without a query: it can't lead elsewhere.
+pub(super) fn is_own_href(link: &str) -> bool {
+    let path = link.split_once('?').map_or(link, |(path, _)| path);
+    link.bytes().all(|byte| byte.is_ascii_graphic()) && path.bytes().all(|byte| byte.is_ascii_lowercase())
+}
+
 /// The same with the form that was sent, if only Redis was away: nobody should have to fill it in again.
 async fn with_sent_form(error: ConsoleError, request: Request) -> ConsoleError {
     let page = request.uri().path()[1..].to_owned();
-    let is_page = page.bytes().all(|byte| byte.is_ascii_lowercase()) && page != LOGIN[1..];
     let is_away = matches!(&error, ConsoleError::Told { status: StatusCode::SERVICE_UNAVAILABLE, .. });
-    if !(is_away && is_page && request.method() == Method::POST) {
+    if !(is_away && is_own_href(&page) && page != LOGIN[1..] && request.method() == Method::POST) {
         return error;
     }
     match in_time(Bytes::from_request(request, &())).await {

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use minijinja::context;
 use serde::Deserialize;
 
+use super::access::is_own_href;
 use super::error::ConsoleError;
 use super::one_use_login;
 use super::render::rendered_html;
@@ -22,25 +23,29 @@ pub(super) struct LoginForm {
     token: String,
     /// The secret of a login of one use.
     login: String,
+    /// The page that was asked for before, with its query.
+    next: String,
 }
 
 /// `GET /login`
 pub(super) async fn form(State(console): State<Arc<ConsoleState>>, Query(asked): Query<LoginForm>) -> Response {
-    form_saying(&console, "", &asked.login)
+    form_saying(&console, "", &asked)
 }
 
-fn form_saying(console: &ConsoleState, fault: &str, login: &str) -> Response {
+fn form_saying(console: &ConsoleState, fault: &str, LoginForm { login, next, .. }: &LoginForm) -> Response {
     let has_tokens = console.tokens.is_set();
-    rendered_html("login.html", &Visitor::Unknown, context! { title => "Log in", fault, login, has_tokens })
+    rendered_html("login.html", &Visitor::Unknown, context! { title => "Log in", fault, login, next, has_tokens })
 }
 
 /// `POST /login`
 pub(super) async fn log_in(
     State(console): State<Arc<ConsoleState>>,
-    Form(LoginForm { token, login }): Form<LoginForm>,
+    Form(asked): Form<LoginForm>,
 ) -> Result<Response, ConsoleError> {
     let first = console.observer.partitions.first();
-    let refused = |status, fault| Ok((status, form_saying(&console, fault, "")).into_response());
+    let LoginForm { token, login, next } = asked;
+    let again = LoginForm { next: next.clone(), ..LoginForm::default() };
+    let refused = |status, fault| Ok((status, form_saying(&console, fault, &again)).into_response());
     let token = match login.as_str() {
         "" => console.tokens.find(token.trim()),
         login => within(CALL_TIMEOUT, one_use_login::consume(first, login)).await?.then(one_use_token),
@@ -60,19 +65,19 @@ pub(super) async fn log_in(
     let now = within(CALL_TIMEOUT, first.client.server_time()).await?;
     tracing::info!(caller = session.name, "somebody logged in to the console");
     let value = session.cookie(&key, &token, now.after(SESSION_TTL));
-    Ok(with_cookie(&console, &value, SESSION_TTL.as_secs()))
+    Ok(with_cookie(&console, &value, SESSION_TTL.as_secs(), if is_own_href(&next) { &next } else { "" }))
 }
 
 /// `POST /logout`
 pub(super) async fn log_out(State(console): State<Arc<ConsoleState>>, headers: HeaderMap) -> Response {
     console.cookie(&headers).inspect(|cookie| console.last_pages.forget(cookie));
-    with_cookie(&console, "", 0)
+    with_cookie(&console, "", 0, "")
 }
 
-/// Sends the browser to the overview with this cookie. Without a path, the browser limits it to the folder of the login
+/// Sends the browser to a page with this cookie. Without a path, the browser limits it to the folder of the login
 /// page, below whatever path a proxy has.
-fn with_cookie(console: &ConsoleState, value: &str, lasts_s: u64) -> Response {
+fn with_cookie(console: &ConsoleState, value: &str, lasts_s: u64, page: &str) -> Response {
     let (name, secure) = (console.cookie_name(), if console.is_secure() { "; Secure" } else { "" });
     let cookie = format!("{name}={value}; Max-Age={lasts_s}; HttpOnly; SameSite=Strict{secure}");
-    (StatusCode::SEE_OTHER, [(LOCATION, "./".to_owned()), (SET_COOKIE, cookie)]).into_response()
+    (StatusCode::SEE_OTHER, [(LOCATION, format!("./{page}")), (SET_COOKIE, cookie)]).into_response()
 }

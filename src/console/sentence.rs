@@ -26,11 +26,12 @@ pub(super) fn split_url(message: &str) -> (&str, Option<&str>) {
 
 /// An error that begins with the name of a field, with the label that the field has on pages.
 pub(super) fn labelled(detail: &str) -> String {
-    let Some((name, rest)) = detail.split_once(": ") else { return detail.to_owned() };
+    let Some((name, rest)) = detail.split_once(": ") else { return capitalized(detail) };
     let label = match name {
         "billing_day" => "Months begin on day",
         "billing_month" => "Years begin in month",
         "locale" => "Language",
+        "percent" => "At least, %",
         "reason" => "Why",
         "timezone" => "Time zone",
         name => match name.strip_prefix(LIMIT_PREFIX) {
@@ -38,7 +39,13 @@ pub(super) fn labelled(detail: &str) -> String {
             None => name,
         },
     };
-    format!("{label}: {rest}")
+    capitalized(&format!("{label}: {rest}"))
+}
+
+fn capitalized(text: &str) -> String {
+    text.chars()
+        .next()
+        .map_or_else(String::new, |first| format!("{}{}", first.to_uppercase(), &text[first.len_utf8()..]))
 }
 
 /// A sentence as HTML.

@@ -110,7 +110,7 @@ impl SettingRow {
         let limit = |(metric, limits): (&Metric, &Limits)| {
             let windows = usage.iter().filter(|of| of.metric == *metric).flat_map(|of| &of.windows);
             let granted = windows.filter_map(|of| Some(format!(", plus {}/{} of grants", of.granted?, of.window)));
-            let value = granted.fold(limits.to_string(), |value, granted| value + &granted);
+            let value = granted.fold(limits.with_windows(), |value, granted| value + &granted);
             let name = format!("Limits of {}", plans.format_of(metric).labelled(metric));
             row(&name, value, own.limits.contains_key(metric), "plan")
         };

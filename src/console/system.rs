@@ -32,7 +32,11 @@ fn rows_of(plans: &Plans) -> Vec<PlanRow> {
     let all = plans.names().into_iter().filter_map(|name| plans.get(&name));
     let named = |metric: &Metric| plans.format_of(metric).labelled(metric);
     let row = |plan: Arc<Plan>| PlanRow {
-        limits: plan.limits.iter().map(|(metric, limits)| format!("{} {limits}", named(metric))).collect(),
+        limits: plan
+            .limits
+            .iter()
+            .map(|(metric, limits)| format!("{} {}", named(metric), limits.with_windows()))
+            .collect(),
         thresholds: write_thresholds(&plan.thresholds).replace(',', ", "),
         is_default: plan.name == default.name,
         name: plan.name.to_string(),

@@ -102,6 +102,11 @@ impl Limits {
         &self.0
     }
 
+    /// The limits as people read them: `600/hour 5000/day`.
+    pub fn with_windows(&self) -> String {
+        self.0.iter().map(WindowLimit::to_string).collect::<Vec<_>>().join(" ")
+    }
+
     /// The units of one window, if it has a limit.
     pub fn limit_of(&self, window: Window) -> Option<LimitUnits> {
         self.0.iter().find(|limit| limit.window == window).map(|limit| limit.units)
@@ -160,12 +165,7 @@ impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.as_slice() {
             [WindowLimit { window: Window::Day, units }] => units.fmt(f),
-            limits => {
-                for (position, limit) in limits.iter().enumerate() {
-                    write!(f, "{}{limit}", if position == 0 { "" } else { " " })?;
-                }
-                Ok(())
-            }
+            _ => f.write_str(&self.with_windows()),
         }
     }
 }

@@ -127,7 +127,7 @@
   const isFilledIn = () => [...live.querySelectorAll("input, select, textarea")].some(isChanged);
 
   const read = async () => {
-    if (isFilledIn()) return "not refreshed while a form is filled in";
+    if (isFilledIn()) return "not refreshed while a form is filled in,";
     const began = performance.now();
     const headers = etag ? { "If-None-Match": etag } : {};
     const response = await fetch(location.href, { headers, cache: "no-store", redirect: "manual" });
@@ -141,7 +141,7 @@
     asOf.dateTime = new Date(response.headers.get("Date")).toISOString();
     if (response.status === 304) return "";
     const page = new DOMParser().parseFromString(text, "text/html");
-    if (isFilledIn()) return "not refreshed while a form is filled in";
+    if (isFilledIn()) return "not refreshed while a form is filled in,";
     etag = response.headers.get("ETag");
     finish(page);
     document.title = page.title;

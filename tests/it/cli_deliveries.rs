@@ -174,12 +174,18 @@ async fn a_pause_is_shown_with_its_reason_until_it_is_resumed() {
     let () = outbox.run("HSET", &[state.as_str(), "probe_at_ms", "1000", "failures", "7"]).await;
     insta::assert_snapshot!(run(&outbox.server, "deliveries destinations").told(), @"
     DESTINATION     PARTITION  WAITING  IN FLIGHT  BOUND  FAILURES  CIRCUIT  NEXT PROBE
-    email           0          1        0          8      7         open     now
+    email           0          1        0          8      7         open     in 59m
     https://a.test  0          0        2          16     0         closed   -
     exit 0
     ");
     let listed = run(&outbox.server, "deliveries destinations --json").expect_json();
-    assert_eq!((&listed[0]["circuit"], &listed[0]["next_probe"]), (&json!("open"), &json!(UnixMs(1000).to_string())));
+    // The circuit permits an attempt, but nothing is due there before.
+    let waiting = run(&outbox.server, "deliveries list --json --channel email").expect_json().remove(0);
+    assert_eq!((&listed[0]["circuit"], &listed[0]["next_probe"]), (&json!("open"), &waiting["next_due"]));
+    assert_eq!(waiting["next_probe"], Value::Null);
+    let explained = run(&outbox.server, &format!("explain {}", waiting["id"].as_str().expect("an id"))).expect_done();
+    let next = format!("Its next attempt is due at {}", waiting["next_due"].as_str().expect("a time"));
+    assert!(explained.contains(&next), "{explained}");
 }
 
 /// Operators look for destination and subject; the list has the same filters.

@@ -11,6 +11,7 @@ use crate::support::console::{ADMIN, CHECK, READ, Visitor, decoded, forms, found
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
+use quotabell::html::href::query_value;
 use quotabell::outbox::Settlement;
 use quotabell::types::OutcomeClass;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -164,7 +165,8 @@ async fn only_a_token_that_may_read_opens_pages() {
     let (read, admin) = (Visitor::new(address).log_in(READ).await, Visitor::new(address).log_in(ADMIN).await);
     for page in PAGES {
         let answer = nobody.get(page).await;
-        assert_eq!((answer.status, answer.header("location"), answer.text.as_str()), (303, "login", ""), "{page}");
+        let login = if page == "/" { "login".to_owned() } else { format!("login?next={}", query_value(&page[1..])) };
+        assert_eq!((answer.status, answer.header("location"), answer.text.as_str()), (303, &*login, ""), "{page}");
         for visitor in [&read, &admin] {
             let answer = visitor.get(page).await;
             assert_eq!(answer.status, 200, "{page}: {}", answer.text);
@@ -193,6 +195,14 @@ async fn only_a_token_that_may_read_opens_pages() {
         assert_eq!((answer.status, answer.header("set-cookie")), (status, ""), "{token}");
         judge("/login", &answer);
     }
+    // A visitor who followed a link while logged out gets to that page, and not to another site.
+    let login = nobody.get("/near?percent=80&window=day").await.header("location").to_owned();
+    let form = forms(&nobody.get(&format!("/{login}")).await.text).remove(0);
+    for (next, page) in [(None, "./near?percent=80&window=day"), (Some("//evil.test"), "./"), (Some("x?\r\ny"), "./")] {
+        let fields: Vec<_> = [("token", READ)].into_iter().chain(next.map(|next| ("next", next))).collect();
+        let answer = nobody.post(&form, &fields).await;
+        assert_eq!((answer.status, answer.header("location")), (303, page), "{next:?}");
+    }
     for (page, status) in
         [("/near?percent=0", 400), ("/alerts?after=x", 400), ("/subject?id=", 400), ("/delivery?id=x", 400)]
     {
@@ -203,10 +213,10 @@ async fn only_a_token_that_may_read_opens_pages() {
     }
     // A mistake in one field must not cost the others, nor the way to other pages.
     for (page, wrong, said) in [
-        ("near", "percent=0", "percent: "),
-        ("alerts", "since=2026-11-31", "since: must be a date (midnight in UTC), such as 2026-11-21, or a time in RFC"),
-        ("deliveries", "since=1h", "since: must be a date"),
-        ("top", "by=used&period=lately", "period: "),
+        ("near", "percent=0", "At least, %: "),
+        ("alerts", "since=2026-11-31", "Since: must be a date (midnight in UTC), such as 2026-11-21, or a time in RFC"),
+        ("deliveries", "since=1h", "Since: must be a date"),
+        ("top", "by=used&period=lately", "Period: "),
     ] {
         let answer = read.get(&format!("/{page}?metric=tokens&subject=alice&{wrong}")).await;
         judge(page, &answer);
@@ -371,7 +381,7 @@ async fn without_a_token_this_machine_may_look_and_a_taken_port_is_only_a_warnin
     let port = open.console().await.port();
     let refused = Visitor::new(SocketAddr::from(([127, 0, 0, 1], port))).get("/").await;
     assert_eq!(refused.status, 403, "{}", refused.text);
-    assert!(refused.text.contains("without a token the console is only for this machine"), "{}", refused.text);
+    assert!(refused.text.contains("Without a token the console is only for this machine"), "{}", refused.text);
     open.drain().await;
     let mut proxied = proxied.env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").start().await;
     let visitor = Visitor::new(proxied.console().await);

@@ -132,11 +132,11 @@ async fn two_editors_of_one_subject_see_both_versions() {
     assert!(admin.get("/settings?id=alice").await.text.contains("<option value=\"\">default (free)</option>"));
     for (name, wrong, said) in [
         ("timezone", "Mars/Olympus", "Time zone: &quot;Mars&#x2f;Olympus&quot; is not an IANA time zone"),
-        ("limits", "requests 5", "limits: &quot;requests 5&quot; is not METRIC = LIMITS"),
+        ("limits", "requests 5", "Limits: &quot;requests 5&quot; is not METRIC = LIMITS"),
         ("limits", "requests = lots", "Limits of requests: &quot;lots&quot; is not a limit"),
-        ("thresholds", "0", "thresholds: "),
+        ("thresholds", "0", "Thresholds: "),
         ("billing_day", "40", "Months begin on day: "),
-        ("plan", "gold", "plan: there is no plan &quot;gold&quot;"),
+        ("plan", "gold", "Plan: there is no plan &quot;gold&quot;"),
     ] {
         let answer = admin.post(&form, &[(name, wrong), ("locale", "pt-BR")]).await;
         assert_eq!(answer.status, 400, "{}", answer.text);
@@ -193,8 +193,8 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     assert!(said.contains(" is added. Its secret is whsec_"), "{said}");
     let id = said.split(' ').nth(1).expect("an id").to_owned();
     for (fields, wrong) in [
-        (vec![("address", "")], "address: is missing"),
-        (vec![("channel", "email"), ("address", "a@b.test"), ("format", "slack")], "format: contacts of the channel"),
+        (vec![("address", "")], "Address: is missing"),
+        (vec![("channel", "email"), ("address", "a@b.test"), ("format", "slack")], "Format: contacts of the channel"),
         (
             vec![("channel", "email"), ("address", "nobody")],
             "role=\"alert\">&quot;nobody&quot; is not an email address",
@@ -224,11 +224,11 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     let before = ends().await;
     let mute = admin.form("/mutes", "mute", &[("contact", &id), ("reason", "new office")]).await;
     let wrong = admin.post(&mute, &[("do", "extend"), ("for", "soon")]).await;
-    assert!(wrong.status == 400 && wrong.text.contains("for: must be a number and a unit"), "{}", wrong.text);
+    assert!(wrong.status == 400 && wrong.text.contains("For: must be a number and a unit"), "{}", wrong.text);
     judge("/mute", &wrong);
     judge_form(&admin.get("/mutes").await.text, &wrong, "mute");
     let wrong_end = admin.post(&mute, &[("do", "extend"), ("for", "")]).await;
-    assert!(wrong_end.status == 400 && wrong_end.text.contains("for: is missing"), "{}", wrong_end.text);
+    assert!(wrong_end.status == 400 && wrong_end.text.contains("For: is missing"), "{}", wrong_end.text);
     let again = forms(&wrong.text).into_iter().find(|form| form.action == "mute").expect("what was sent");
     assert!(admin.does(&again, &[("for", "3d")]).await.ends_with(": new office."));
     assert_eq!(ends().await, before.plus(3 * 86_400_000), "it ends later than before by that time");
@@ -237,7 +237,7 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     let of_contact_again = admin.form(page, "mute", &[("contact", &id)]).await;
     let wrong =
         admin.post(&of_contact_again, &[("do", "mute"), ("for", "1h"), ("until", "2100-01-01T00:00:00Z")]).await;
-    assert!(wrong.status == 400 && wrong.text.contains("until: can&#x27;t be combined with for"), "{}", wrong.text);
+    assert!(wrong.status == 400 && wrong.text.contains("Until: can&#x27;t be combined with for"), "{}", wrong.text);
     judge_form(&admin.get(page).await.text, &wrong, "mute");
     // The list does not say elsewhere whose mute has ended.
     assert_eq!(admin.does(&mute, &[("do", "end")]).await, format!("Contact {id} of alice is not muted any more."));
@@ -292,8 +292,8 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     let form = admin.form(page, "portal", &[]).await;
     assert_eq!(form.actions, ["create", "revoke"]);
     for (fields, wrong) in [
-        ([("for", "25h"), ("locale", "")], "for: 25h is not above 0 and at most 24h"),
-        ([("for", "soon"), ("locale", "")], "for: &quot;soon&quot; is not a duration"),
+        ([("for", "25h"), ("locale", "")], "For: 25h is not above 0 and at most 24h"),
+        ([("for", "soon"), ("locale", "")], "For: &quot;soon&quot; is not a duration"),
         ([("for", "2h"), ("locale", "!")], "Language: "),
         ([("for", "2h"), ("locale", "xx-nope")], "Language: no page is in xx-Nope, only in en and vi"),
     ] {

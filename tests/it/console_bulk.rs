@@ -214,10 +214,10 @@ async fn selected_ones_and_those_of_a_destination_are_changed_and_attempts_stay(
     let log = admin.get("/log").await;
     assert!(log.text.contains("<td>discardDelivery</td>\n<td><a href=\"subject?id=ann\">"), "{}", log.text);
     for (query, said) in [
-        ("do=cancel", "no delivery is selected"),
-        ("do=melt&all=true", "do: must be replay, retry, cancel or discard"),
+        ("do=cancel", "No delivery is selected"),
+        ("do=melt&all=true", "Do: must be replay, retry, cancel or discard"),
         ("do=replay&state=pending", "only dead ones"),
-        ("do=replay&id=delivery_x", "id: must be delivery_ and 32 hex digits"),
+        ("do=replay&id=delivery_x", "Id: must be delivery_ and 32 hex digits"),
     ] {
         let answer = admin.get(&format!("/act?{query}")).await;
         assert!(answer.status == 400 && answer.text.contains(said), "{query}: {}", answer.text);

@@ -186,7 +186,7 @@ async fn the_overview_and_the_list_count_the_same_subjects_near_a_limit() {
         assert!(overview.text.contains(&link), "{link} is not in {}", overview.text);
         let near = visitor.get(&format!("/near?percent={percent}")).await;
         judge("/near", &near);
-        assert!(near.text.contains(&format!("{list}: those above 95 % without a forecast")), "{}", near.text);
+        assert!(near.text.contains(&format!("{list}. First those that run out next")), "{}", near.text);
     }
     // Those that have run out already come last.
     for page in ["/", "/near"] {

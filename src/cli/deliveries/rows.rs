@@ -29,7 +29,7 @@ pub(super) fn list_table() -> Table {
 
 /// A row of a list, at the time `now`.
 pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
-    let due = NextStep::from_delivery(delivery, now).map(|next| match next {
+    let due = NextStep::from_delivery(delivery).map(|next| match next {
         NextStep::Circuit { .. } => "circuit".to_owned(),
         NextStep::Contact { .. } => "contact".to_owned(),
         NextStep::Attempted { .. } => "attempted now".to_owned(),
@@ -64,14 +64,13 @@ enum NextStep {
 
 impl NextStep {
     /// `None` for a delivery that has ended.
-    fn from_delivery(delivery: &DeliveryView, now: UnixMs) -> Option<Self> {
+    fn from_delivery(delivery: &DeliveryView) -> Option<Self> {
         let due = delivery.next_due?.0;
         Some(match delivery.next_probe.map(|probe| probe.0) {
             _ if delivery.channel == Channel::None => Self::Contact { expires: due },
             _ if delivery.is_leased => Self::Attempted { lease_end: due },
-            // A delivery that waits for longer than the circuit is due later.
-            Some(next_probe) if due <= next_probe.max(now) => Self::Circuit { next_probe },
-            _ => Self::Attempt { due },
+            Some(next_probe) => Self::Circuit { next_probe },
+            None => Self::Attempt { due },
         })
     }
 
@@ -101,8 +100,8 @@ impl NextStep {
 pub(super) type OpenCircuits = BTreeMap<(Destination, u32), UnixMs>;
 
 /// The open circuits for which listed deliveries wait.
-pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> OpenCircuits {
-    let waits = listed.iter().filter_map(|delivery| match NextStep::from_delivery(delivery, now)? {
+pub(super) fn circuits_of(listed: &[DeliveryView]) -> OpenCircuits {
+    let waits = listed.iter().filter_map(|delivery| match NextStep::from_delivery(delivery)? {
         NextStep::Circuit { next_probe } => Some(((delivery.destination.clone(), delivery.partition), next_probe)),
         NextStep::Contact { .. } | NextStep::Attempted { .. } | NextStep::Attempt { .. } => None,
     });
@@ -219,10 +218,7 @@ pub(super) fn print_detail(
         ("made", delivery.created_at.to_string()),
         ("ended", or_dash(delivery.ended_at)),
         ("attempts", delivery.attempts.to_string()),
-        (
-            "next due",
-            or_dash(NextStep::from_delivery(delivery, now).map(|next| next.summary(delivery, partitions, now))),
-        ),
+        ("next due", or_dash(NextStep::from_delivery(delivery).map(|next| next.summary(delivery, partitions, now)))),
         ("last error", or_dash(delivery.last_error.as_deref())),
     ]);
     output.pairs(&pairs)?;

@@ -33,7 +33,7 @@ pub struct DestinationView {
     pub failures: Option<u64>,
     /// Whether nothing leaves because attempts have failed.
     pub circuit: CircuitState,
-    /// When the next attempt is made through an open circuit.
+    /// When the next attempt is made through an open circuit: when that permits one and a delivery is due.
     pub next_probe: Option<Rfc3339>,
     /// When its circuit opened, after some failures in a row; null while it is closed.
     pub failing_since: Option<Rfc3339>,
@@ -170,13 +170,16 @@ pub async fn read_destinations(
         let state = format!("{}{name}", keys.destination_prefix());
         let fields = ["bound", "failures", "probe_at_ms", "opened_at_ms", "away_ms"];
         pipeline.cmd("HMGET").arg(state).arg(&fields);
+        pipeline.cmd("ZRANGE").arg(keys.due(name)).arg(0).arg(0).arg("WITHSCORES");
     }
-    type Read = (u64, u64, (Option<u64>, Option<u64>, Option<i64>, Option<i64>, Option<u64>));
+    type Read = (u64, u64, (Option<u64>, Option<u64>, Option<i64>, Option<i64>, Option<u64>), Vec<(String, i64)>);
     let replies: Vec<redis::Value> = client.pipe(&pipeline).await?;
     let mut views = Vec::with_capacity(names.len());
-    for (name, reply) in names.iter().zip(replies.chunks(3)) {
-        let (queued, leased, (bound, failures, probe, opened, away)): Read =
+    for (name, reply) in names.iter().zip(replies.chunks(4)) {
+        let (queued, leased, (bound, failures, probe, opened, away), due): Read =
             redis::from_redis_value(redis::Value::Array(reply.to_vec()))?;
+        let due = due.first().map_or(0, |(_, due)| *due);
+        let probe = probe.map(|probe| probe.max(due));
         // Leases above the bound come after those of running attempts.
         let in_flight = bound.map_or(leased, |bound| leased.min(bound));
         views.push(DestinationView {

@@ -81,7 +81,7 @@ pub struct DeliveryView {
     #[serde(skip)]
     pub is_leased: bool,
     /// When the next attempt is made through the circuit of its destination, while it waits behind that; not there
-    /// otherwise, also not while it is being attempted.
+    /// otherwise, also not while it is being attempted, or if it is due later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_probe: Option<Rfc3339>,
     /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.

@@ -209,7 +209,9 @@ async fn read_times(
     let probes: BTreeMap<&Destination, Option<i64>> = destinations.into_iter().zip(probes).collect();
     let times = |((due, fields), destination): ((Option<i64>, &DeliveryFields), _)| {
         let is_leased = fields.contains_key("lease_token") && due.is_some_and(|end| end > now.0);
-        DeliveryTimes { due, is_leased, next_probe: probes[destination].filter(|_| !is_leased) }
+        // What is due later than the next attempt through the circuit does not wait for that.
+        let waits = |probe: &i64| !is_leased && due.is_some_and(|due| due <= (*probe).max(now.0));
+        DeliveryTimes { due, is_leased, next_probe: probes[destination].filter(waits) }
     };
     Ok(dues.into_iter().zip(hashes).zip(&of).map(times).collect())
 }

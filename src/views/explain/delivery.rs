@@ -299,7 +299,7 @@ const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> 
 fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
     let destination = &facts.detail.delivery.destination;
     let state = facts.destination.as_ref();
-    if let Some((state, probe)) = state.and_then(|state| Some((state, state.next_probe?))) {
+    if let Some((state, probe)) = state.zip(facts.detail.delivery.next_probe) {
         let (failures, others) = (state.failures.unwrap_or_default(), state.waiting.saturating_sub(1));
         return format!(
             "The circuit of {destination} is open after {failures} failures in a row: one attempt is made there at {probe}, \
