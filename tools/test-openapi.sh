@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs schemathesis (PyPI) against the OpenAPI document and a daemon: thousands of valid and invalid requests. Each
-# response must be documented, and none may be a server error. It takes half an hour.
+# response must be documented, and none may be a server error. It takes ten minutes.
 #
 # schemathesis is installed once, into target/openapi. Arguments go to `st run`.
 set -euo pipefail
