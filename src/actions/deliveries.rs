@@ -7,9 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use crate::outbox::{self, ActionReply, DeliveryAction, Operation, OutboxError};
-use crate::redis_client::Partition;
-use crate::types::{DeliveryId, DeliveryState, Destination};
-use crate::views::deliveries::{CircuitState, DestinationView, read_destinations};
+use crate::redis_client::{Partition, Partitions};
+use crate::types::{DeliveryId, DeliveryState, Destination, Subject};
+use crate::views::deliveries::{CircuitState, DestinationView, partition_of, read_destinations};
 
 /// What an action did with one delivery.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -64,6 +64,13 @@ pub async fn act(
         ChangedDelivery { id: id.clone(), result, state, circuit, reply, behind }
     });
     Ok(changed.collect())
+}
+
+/// The subject of a delivery, for the log of actions.
+pub async fn subject_of(partitions: &Partitions, id: &DeliveryId) -> RedisResult<Option<Subject>> {
+    let Partition { client, keys } = partition_of(partitions, id).await?;
+    let subject: Option<String> = client.query(redis::cmd("HGET").arg(keys.delivery(id)).arg("subject")).await?;
+    Ok(subject.and_then(|subject| subject.parse().ok()))
 }
 
 /// The destinations of these deliveries that have an open circuit.

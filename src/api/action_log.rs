@@ -5,12 +5,14 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use tracing::warn;
 
+use super::problem::{CALL_TIMEOUT, within};
 use super::routes::{Access, Route};
 use super::scope::Scope;
 use super::state::ApiState;
 use super::token::Caller;
 use crate::actions::action_log::{Action, record};
-use crate::types::Subject;
+use crate::actions::deliveries::subject_of;
+use crate::types::{DeliveryId, Subject};
 
 /// The operation that erases a subject.
 const ERASURE: &str = "eraseSubject";
@@ -55,6 +57,14 @@ impl ChangingRequest {
     /// Records what a caller did. It is done: that it can't be recorded is no failure of the request.
     pub(super) async fn record(&self, api: &ApiState, caller: &Caller) {
         let Self { operation, subject, target } = self;
+        // The path of an action on a delivery does not name the subject.
+        let subject = match subject {
+            None if !target.is_empty() => {
+                let id = DeliveryId::from_stored(target);
+                within(CALL_TIMEOUT, subject_of(&api.partitions, &id)).await.unwrap_or_default()
+            }
+            subject => subject.clone(),
+        };
         let action = Action { by: &caller.name, action: operation, subject: subject.as_ref(), target, count: 1 };
         if let Err(error) = record(&api.partitions, &action).await {
             warn!(action = operation, %error, "an action is missing from the log of actions");

@@ -18,6 +18,7 @@ use super::form::{Admin, Done, SentForm};
 use super::render::{rendered_html, shown};
 use super::session::Visitor;
 use super::state::{ConsoleState, WithConsole};
+use crate::actions::deliveries::subject_of;
 use crate::actions::many_deliveries::{DeliverySelection, RunBound, RunOutcome, act_on_many};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::fields::Fields;
@@ -26,8 +27,8 @@ use crate::outbox::DeliveryAction;
 use crate::redis_client::Partitions;
 use crate::types::text::{one_of, pluralize};
 use crate::types::timestamp::TimeOrDate;
-use crate::types::{DeliveryId, DeliveryState, Destination, Subject, UnixMs};
-use crate::views::deliveries::{DeliveryScan, DestinationView, list_from, of_ids, partition_of, read_destinations};
+use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
+use crate::views::deliveries::{DeliveryScan, DestinationView, list_from, of_ids, read_destinations};
 use crate::views::{DeliveryFilter, DeliveryView, IdPrefix};
 
 /// Number of deliveries that may be changed before their number has to be typed.
@@ -300,7 +301,8 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
     }
     let DeliverySelection { ids, filter } = selection;
     let subject = match &ids[..] {
-        [id] => subject_of(partitions, id).await,
+        // That it can't be read is no failure.
+        [id] => within(CALL_TIMEOUT, subject_of(partitions, id)).await.unwrap_or_default(),
         _ => filter.subject,
     };
     let target = match &ids[..] {
@@ -315,13 +317,6 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
         several => format!("{} and {} more", several[0], several.len() - 1),
     };
     Ok(Done { message, action: format!("{action}Delivery"), subject, target, count: outcome.done })
-}
-
-/// The subject of a delivery, for the log. That it can't be read is no failure.
-async fn subject_of(partitions: &Partitions, id: &DeliveryId) -> Option<Subject> {
-    let read = async { of_ids(partition_of(partitions, id).await?, std::slice::from_ref(id)).await };
-    let views = within(CALL_TIMEOUT, read).await.unwrap_or_default();
-    views.first().and_then(|view| view.subject.parse().ok())
 }
 
 /// What became of them, if the preview counted `counted`, and what ended it early.

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::support::api::Caller;
-use crate::support::books::run;
+use crate::support::books::{raise, run};
 use crate::support::daemon::DaemonSetup;
-use crate::support::outbox::Outbox;
+use crate::support::outbox::{Outbox, email};
+use quotabell::types::DeliveryId;
 
 const TOKENS: [(&str, &str); 2] = [("platform", "subjects:write"), ("viewer", "read")];
 
@@ -62,4 +63,12 @@ async fn whoever_changes_something_is_named_until_the_subject_is_erased() {
     assert_eq!(left, ["http.token eraseSubject -", "cli pauseDeliveries -", "platform muteSubject bob"]);
     let shown = run(&outbox.server, "actions --limit 1 --json").expect_json();
     assert_eq!(shown[0]["action"], "eraseSubject");
+
+    // The path of this action does not name the subject.
+    let raised = raise(&outbox.client, "carol", 80, 4200, 1000).await;
+    outbox.fan_out_new(&raised, &[email("a")]).await;
+    let id = DeliveryId::derive(&raised.id, &email("a").id);
+    let cancelled = all.post(&format!("/v1/deliveries/{id}/cancel"), &json!(null)).await;
+    assert_eq!(cancelled.status, 200, "{}", cancelled.text);
+    assert_eq!(told(&listed().await["actions"][0]), "http.token cancelDelivery carol");
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::rows::{self, OpenCircuits};
 use super::select::{FilterArgs, find};
-use crate::actions::deliveries::act;
+use crate::actions::deliveries::{act, subject_of};
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::outbox::action::ACTION_MAX;
@@ -13,8 +13,8 @@ use crate::outbox::{ActionReply, DeliveryAction, OutboxError};
 use crate::redis_client::Partition;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, pluralize, say};
-use crate::types::{DeliveryId, DeliveryState, Subject};
-use crate::views::deliveries::{DeliveryScan, of_ids};
+use crate::types::{DeliveryId, DeliveryState};
+use crate::views::deliveries::DeliveryScan;
 use crate::views::{DeliveryFilter, IdPrefix};
 
 /// The deliveries, and the form of the output.
@@ -65,11 +65,8 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
     let Counts { asked, done } = run.finish().await?;
     if done > 0 {
         let (subject, target) = match &only {
-            Some((partition, id)) => {
-                // What was done is recorded, also if the subject can't be read.
-                let views = of_ids(partition, std::slice::from_ref(id)).await.unwrap_or_default();
-                (views.first().and_then(|view| view.subject.parse::<Subject>().ok()), id.as_str())
-            }
+            // What was done is recorded, also if the subject can't be read.
+            Some((_, id)) => (subject_of(&redis.partitions, id).await.unwrap_or_default(), id.as_str()),
             None => (None, ""),
         };
         redis.record(&format!("{}Delivery", action.as_str()), subject.as_ref(), target, done).await;
