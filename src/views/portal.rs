@@ -271,14 +271,18 @@ fn shown_address(contact: &Contact, access: &PortalAccess) -> String {
     }
 }
 
-/// The windows of a metric, from the shortest, with their paces. A period uses no less than a shorter one in it.
+/// The windows of a metric, from the shortest, with their paces. A period uses no less than a shorter one in it: if its
+/// own pace says so, the usage began late in it, and goes on as in the shorter one.
 fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView> {
     let mut windows: Vec<PortalWindowView> = Vec::new();
     for usage in usages {
         let is_within =
             |of: &&PortalWindowView| of.usage.starts_at >= usage.starts_at && of.usage.resets_at <= usage.resets_at;
-        let least = windows.iter().filter(is_within).filter_map(|of| of.pace).max();
-        let pace = pace_of(&usage, now).map(|pace| pace.max(least.unwrap_or(0)));
+        let shorter = windows.iter().filter(is_within).max_by_key(|of| of.pace);
+        let pace = pace_of(&usage, now).map(|pace| match shorter {
+            Some(shorter) if shorter.pace > Some(pace) => continued(&usage, shorter).unwrap_or(pace),
+            _ => pace,
+        });
         windows.push(PortalWindowView { pace, usage });
     }
     windows
@@ -295,6 +299,15 @@ fn pace_of(usage: &WindowUsageView, now: UnixMs) -> Option<u64> {
     u64::try_from(at_end).ok()
 }
 
+/// The units at the end of a period in which the pace of a shorter one goes on.
+fn continued(usage: &WindowUsageView, shorter: &PortalWindowView) -> Option<u64> {
+    let PortalWindowView { pace, usage: of } = shorter;
+    let (Rfc3339(start), Rfc3339(end), Rfc3339(until)) = (of.starts_at?, of.resets_at?, usage.resets_at?);
+    let (pace, before) = (u128::from((*pace)?), usage.used?.saturating_sub(of.used?));
+    let (whole, left) = ((end.0 - start.0).unsigned_abs(), (until.0 - end.0).unsigned_abs());
+    u64::try_from(u128::from(before) + pace + pace * u128::from(left) / u128::from(whole.max(1))).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,7 +315,7 @@ mod tests {
 
     /// A subject that begins at the end of a month would read of a day above its month.
     #[test]
-    fn a_month_has_at_least_the_pace_of_its_day() {
+    fn a_month_in_which_usage_began_late_goes_on_as_its_day() {
         let day = Day::parse("2026-11-28").expect("a date");
         let midnight = UnixMs(day.since_epoch() * 86_400_000);
         let usage = |window, days_before: i64, days_after: i64| WindowUsageView {
@@ -322,7 +335,8 @@ mod tests {
             let windows = paced(vec![usage(Window::Day, 0, 1), month], midnight.plus(8 * 3_600_000));
             windows.into_iter().map(|of| of.pace).collect()
         };
-        assert_eq!(paces(usage(Window::Month, 27, 3)), [Some(1_500), Some(1_500)]);
+        assert_eq!(paces(usage(Window::Month, 27, 3)), [Some(1_500), Some(4_500)]);
+        assert_eq!(paces(usage(Window::Week, 1, 1)), [Some(1_500), Some(1_500)], "its last day");
         assert_eq!(paces(usage(Window::Month, 0, 30)), [Some(1_500), None], "nobody knows it at the beginning");
     }
 }

@@ -300,7 +300,11 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
             "1 delivery is dead: 1 to https://a.test: receiver answered 503.",
             "deliveries replay --all",
         ),
-        ("no_contact", "1 alert waits because the subject has no contact: alone.", "contact add alone --email"),
+        (
+            "no_contact",
+            "1 alert waits because the subject has no contact that gets them: alone.",
+            "contact add alone --email",
+        ),
         ("nobody_notified", "1 subject has an alert that nobody received: it's.", r"explain --subject 'it'\''s'"),
         ("contacts_disabled", "of slow (its receiver is gone)", "contact enable slow c_"),
         ("events_refused", "1 event was refused in the last 24 hours", "refused list"),

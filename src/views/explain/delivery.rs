@@ -189,7 +189,8 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     if let Some(lost) = status.and_then(|status| lost_contact(status, delivery.r#type)) {
         said.push(lost.to_owned());
     } else if let Some(muted) = muted {
-        said.push(format!("Now {muted}: at its next attempt it ends muted."));
+        let when = if delivery.channel == Channel::None { "then" } else { "at its next attempt" };
+        said.push(format!("Now {muted}: {when} it ends muted."));
     } else if can_be_muted && status == Some(DeliveryContactStatus::Muted) {
         said.push("At its next attempt it ends muted.".to_owned());
     }

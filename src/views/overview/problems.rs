@@ -183,7 +183,7 @@ impl OverviewFacts {
     fn no_contact(&self) -> Option<SystemProblemView> {
         let waiting = pluralize(self.waiting, "alert waits", "alerts wait");
         let subjects = named(self.waiting_subjects.iter().cloned());
-        let cause = format!("{waiting} because the subject has no contact: {subjects}.");
+        let cause = format!("{waiting} because the subject has no contact that gets them: {subjects}.");
         let subject = self.waiting_subjects.first()?;
         let command = format!("quotabell contact add {} --email ADDRESS", shell_word(subject));
         let problem = || problem(SystemProblemKind::NoContact, cause, command, self.waiting).of_subject(subject);
