@@ -341,7 +341,7 @@ fn report(
     } else if is_cut {
         report += " There are more: do it again.";
     } else if changed > 0 {
-        report += &format!(" {} changed meanwhile and stay.", deliveries(changed));
+        report += &format!(" {} skipped: changed meanwhile.", deliveries(changed));
     }
     report
 }
@@ -357,11 +357,11 @@ mod tests {
         let exact = |count, leased| Counted { count, leased, ..Counted::default() };
         let outcome = RunOutcome { done: 2880, leased: 12, others: 1, is_cut: false };
         let skipped = "2,880 deliveries replayed. 12 deliveries skipped: being attempted.";
-        assert_eq!(told(outcome, exact(2900, 0)), format!("{skipped} 8 deliveries changed meanwhile and stay."));
+        assert_eq!(told(outcome, exact(2900, 0)), format!("{skipped} 8 deliveries skipped: changed meanwhile."));
         // The preview had excluded the attempted ones.
         assert_eq!(told(outcome, exact(2880, 12)), skipped);
         let cut = Counted { is_cut: true, ..Counted::default() };
-        assert_eq!(told(outcome, cut), format!("{skipped} 1 delivery changed meanwhile and stay."));
+        assert_eq!(told(outcome, cut), format!("{skipped} 1 delivery skipped: changed meanwhile."));
         assert_eq!(told(RunOutcome { done: 1, ..RunOutcome::default() }, exact(1, 0)), "1 delivery replayed.");
         // The preview had named the one in another state.
         let of_two = Counted { others: 1, ..exact(1, 0) };

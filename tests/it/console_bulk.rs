@@ -60,7 +60,7 @@ async fn a_replay_by_cause_keeps_to_what_the_preview_showed() {
     until("the clock goes on", async || server_time(&outbox.client).await > pinned).await;
     let later = die(&outbox, "eve", "550 <eve@b.test> unknown mailbox").await;
     let said = admin.does(&form, &[]).await;
-    assert_eq!(said, "2 deliveries replayed. 1 delivery changed meanwhile and stay.");
+    assert_eq!(said, "2 deliveries replayed. 1 delivery skipped: changed meanwhile.");
     assert_eq!(
         states(&outbox, &[dead[0].clone(), dead[2].clone(), other, later]).await,
         ["pending", "pending", "dead", "dead"]
