@@ -36,7 +36,7 @@ test: ## build and run every test, on real servers
 
 check: deny ## format, lints, API documentation, licences and sources of dependencies
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --test peers -- -D warnings
 	@# "Read next" leads readers of the code to private parts too, so those are documented as well.
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links --cfg internal_docs" $(CARGO) doc --locked --no-deps --document-private-items --lib
 

@@ -103,7 +103,8 @@ impl Both {
         let questions = child.stdin.take().expect("stdin is piped");
         let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let connecting = clocked_server.client().get_multiplexed_async_connection();
+        let redis_client = clocked_server.client();
+        let connecting = redis_client.get_multiplexed_async_connection();
         let client = runtime.block_on(connecting).expect("a connection");
         Self { clocked_server, client, runtime, peer: RefCell::new(Peer { child, questions, answers }) }
     }
