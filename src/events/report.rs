@@ -228,10 +228,14 @@ impl WorkerReport {
         if raised > 0 {
             self.new_alerts.notify_one();
         }
-        // A credit may end alerts, and an alert under a higher limit ends the earlier one of its threshold.
+        // A credit may end alerts, also new ones, and an alert under a higher limit ends the earlier one of its
+        // threshold.
         let lowered = batch.groups.iter().flat_map(|group| &group.rows).filter(|row| row.total < row.before);
-        let again = batch.alerts.iter().map(|new| &new.record).filter(|record| !record.earlier.is_empty());
-        let named = lowered.map(|row| &row.subject).chain(again.map(|record| &record.alert.subject));
+        let ending = batch.alerts.iter().filter(|new| {
+            let total = batch.groups[new.group].rows[new.row].total;
+            !new.record.earlier.is_empty() || total < new.record.alert.threshold_units
+        });
+        let named = lowered.map(|row| &row.subject).chain(ending.map(|new| &new.record.alert.subject));
         let named: Vec<Vec<u8>> = named.map(|subject| subject.as_str().as_bytes().to_vec()).collect();
         if !named.is_empty() {
             self.judged.changes.note(SubjectChanges::Of(named));

@@ -321,7 +321,9 @@ async fn an_alert_at_a_threshold_that_was_taken_out_is_open_until_it_ends() {
 async fn a_credit_ends_an_alert_once_and_a_new_crossing_opens_it_again() {
     let mut api = ContactsApi::start().await;
     let contacts = json!([{"id": "asks", "channel": "email", "address": "asks@b.test", "resolved": true}]);
-    set_contacts(&api, "bob", &contacts).await;
+    for of in ["bob", "carol"] {
+        set_contacts(&api, of, &contacts).await;
+    }
     api.use_units("bob", 80).await;
     let (_, heading, _) = next(&mut api).await;
     assert!(heading.contains("80"), "{heading}");
@@ -337,6 +339,17 @@ async fn a_credit_ends_an_alert_once_and_a_new_crossing_opens_it_again() {
     all_are(&api, "bob", "ended").await;
     assert_eq!(ends(&api, "bob").await.len(), 1, "the alert was told once, and so is its end");
     assert!(api.mailbox.try_next().is_none());
+    // Counted together, they leave a count that is not lower than before.
+    let mut both = redis::pipe();
+    both.atomic();
+    for (kind, units) in [("units", 80), ("credit", 1)] {
+        both.cmd("XADD").arg("usage").arg("*").arg("subject").arg("carol").arg(kind).arg(units).ignore();
+    }
+    let () = api.outbox.client.pipe(&both).await.expect("appended");
+    let (_, heading, _) = next(&mut api).await;
+    assert!(heading.contains("80"), "{heading}");
+    let (_, heading, _) = next(&mut api).await;
+    assert_eq!(heading, "carol: usage of requests in the day is below every threshold again");
 }
 
 /// An end that waits, here for a quiet time, must not be sent while its alert is open again; and it must not be lost.
