@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::seed::seed_of_run;
 use crate::support::daemon::{DaemonSetup, READY, own_address};
+use crate::support::digest_messages::{Told, messages, told};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
 use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher};
@@ -31,9 +32,6 @@ const MOMENT_MAX: Duration = Duration::from_millis(1_500);
 const UNITS: u32 = 10;
 /// Thresholds of each subject.
 const THRESHOLDS: &str = "10,20,30,40,50,60";
-
-/// One alert, as a receiver of digests knows it.
-type Told = (String, String, u64);
 
 /// An alert that joins a message which a receiver has seen, or leaves one that it has not, is lost without an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,29 +97,6 @@ async fn killed_anywhere_each_alert_is_in_one_message_and_messages_do_not_change
         expected.len()
     );
     assert!(caught.len() > kept.len() && several > 0, "too little happened");
-}
-
-/// What a receiver keeps that drops known ids: of each message the first that it accepted. Repetitions tell the same.
-fn messages(caught: &[CaughtRequest]) -> BTreeMap<String, BTreeSet<Told>> {
-    let (mut sent, mut kept) = (BTreeMap::new(), BTreeMap::new());
-    for request in caught {
-        let id = request.headers["webhook-id"].to_str().expect("ASCII").to_owned();
-        let body: Value = serde_json::from_slice(&request.body).expect("JSON");
-        assert_eq!(body["type"], "quota.digest");
-        let told: BTreeSet<Told> = body["data"]["items"].as_array().expect("a list").iter().map(told).collect();
-        let before = sent.entry(id.clone()).or_insert_with(|| told.clone());
-        assert_eq!(*before, told, "{id} changed between two attempts");
-        if request.status < 300 {
-            kept.entry(id).or_insert(told);
-        }
-    }
-    kept
-}
-
-fn told(item: &Value) -> Told {
-    assert_eq!(item["type"], "quota.threshold_reached");
-    let text = |name: &str| item["data"][name].as_str().expect("text").to_owned();
-    (text("subject"), text("window"), item["data"]["threshold_percent"].as_u64().expect("a percentage"))
 }
 
 /// The message of each delivery, and the alert that it tells.

@@ -488,7 +488,8 @@ impl Checker<'_> {
                 || pending.contains(name)
                 || name.starts_with(keys.subject_prefix());
             // What belongs to a total lives as long as its subject. The period follows the metric, or ends the name.
-            let of_total = name.contains(":all:") || *name == keys.metrics(Period::ALL_TIME);
+            let of_total = name.contains(":all:") && !name.contains(":silence:all:");
+            let of_total = of_total || *name == keys.metrics(Period::ALL_TIME);
             self.findings.expect(!of_total || ttl_s == -1, || format!("{name} of a total has a time to live"));
             let may_last = may_last || of_total;
             // Below zero: no TTL, or the key has expired since it was listed.

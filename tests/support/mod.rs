@@ -10,6 +10,7 @@ pub mod connect_proxy;
 pub mod console;
 pub mod contacts_api;
 pub mod daemon;
+pub mod digest_messages;
 pub mod echo_receiver;
 pub mod eventually;
 

@@ -32,7 +32,7 @@ pub fn usual_until(last: Day) -> UsageProfile {
     profile
 }
 
-/// Stores usual counters of these subjects and days, also in the history.
+/// Stores usual usage of these subjects and days in the history, as if its counters had expired.
 pub async fn store_past(Partition { client, keys }: &Partition, subjects: &[Subject], days: &[Day], now: UnixMs) {
     let (metric, mut pipeline) = (Metric::default(), redis::pipe());
     let mut archiver = HistoryArchiver::new(keys.clone(), HistoryConfig { days: 35, alerts_days: 400 });
@@ -48,4 +48,13 @@ pub async fn store_past(Partition { client, keys }: &Partition, subjects: &[Subj
     while archiver.next().is_some() {
         archiver.archive(client, now).await.expect("redis answers");
     }
+    let mut pipeline = redis::pipe();
+    for day in days {
+        pipeline.cmd("SREM").arg(keys.metrics(*day)).arg(metric.as_str()).ignore();
+        for subject in subjects {
+            let counter = keys.usage(&metric, *day, keys::bucket(subject.as_str()));
+            pipeline.cmd("HDEL").arg(counter).arg(subject.as_str()).ignore();
+        }
+    }
+    let () = client.pipe(&pipeline).await.expect("removed");
 }

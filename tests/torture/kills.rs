@@ -27,7 +27,7 @@ pub async fn run(trial: Trial) -> Told {
         addresses.iter().map(|address| deployment.daemon(&server.url()).at(*address)).collect();
     let mut daemons: Vec<Daemon> = setup.iter().map(DaemonSetup::spawn).collect();
     let load = deployment.produce(LoadKind::Traffic);
-    let notices = deployment.raise_notices().await;
+    let (notices, messages) = (deployment.raise_notices().await, deployment.tell().await);
     let (mut kills, mut pauses) = (0, 0);
     while trial.goes_on(kills) {
         let victim = match random.random_bool(0.5) {
@@ -60,14 +60,16 @@ pub async fn run(trial: Trial) -> Told {
         daemons.insert(victim, setup[victim].spawn());
         kills += 1;
     }
-    let notices = notices.end().await;
+    let (notices, messages) = (notices.end().await, messages.end().await);
     let mut told = deployment.compare(load).await;
     let notices = notices.compare(&mut told.findings).await;
+    let messages = messages.compare(0, &mut told.findings).await;
     for mut daemon in daemons {
         daemon.says(READY).await;
         daemon.drain().await;
     }
-    Told { tried: format!("{kills} kills and {pauses} pauses of {DAEMONS} daemons, {notices} notices"), ..told }
+    let tried = format!("{kills} kills and {pauses} pauses of {DAEMONS} daemons, {notices} notices, {messages}");
+    Told { tried, ..told }
 }
 
 /// The daemon that reads a partition.

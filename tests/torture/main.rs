@@ -13,6 +13,7 @@ mod delivery_attempts;
 mod fuzz;
 mod kills;
 mod load;
+mod messages;
 mod misbehaving_receiver;
 mod network;
 mod notices;

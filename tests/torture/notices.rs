@@ -1,15 +1,16 @@
-//! A client that has subjects use so much that a forecast or a spike is due, and makes hourly passes as a daemon does
-//! that lost its lease and does not know.
+//! A client that has subjects use so much that a forecast or a spike is due, or nothing at all, and makes hourly passes
+//! as a daemon does that lost its lease and does not know.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quotabell::evaluation::HourlyPass;
-use quotabell::ledger::usage_profiles;
+use quotabell::forecast::silence::DAYS_BEFORE;
+use quotabell::ledger::usage_profiles::{self, PassMark};
 use quotabell::redis_client::{Partition, Partitions};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
-use quotabell::types::{Day, DaySpan, Metric, Subject, UsageNotice, UsageNoticeKind, keys};
+use quotabell::types::{Day, DaySpan, Metric, ResolvedNotice, Subject, UnixMs, UsageNotice, UsageNoticeKind, keys};
 use quotabell::zones::Zone;
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
@@ -18,12 +19,17 @@ use crate::support::checker::Findings;
 use crate::support::eventually::eventually;
 use crate::support::raised_notices::{entries_beside_alerts, raised};
 use crate::support::stream_model::{Customer, Limit};
-use crate::support::usual_usage::usual_until;
+use crate::support::usual_usage::{store_past, usual_until};
 use crate::trial::Background;
 
 /// What every plan asks for.
 pub const FORECAST: &str = r#"{"windows":["day"]}"#;
 pub const SPIKE: &str = "2";
+pub const SILENCE: &str = "1d";
+/// The last day with usage of silent subjects, in days before today: other subjects use nothing on this day.
+const SILENT_DAYS: u64 = 3;
+/// Longer than any silence, ms.
+const BUSY_MS: i64 = 30 * 86_400_000;
 /// Number of subjects.
 const SUBJECTS: usize = 400;
 /// Interval of new ones, and of passes.
@@ -32,16 +38,16 @@ const PACE: Duration = Duration::from_millis(200);
 const CALL_MAX: Duration = Duration::from_secs(1);
 /// Maximum time until all is raised when nothing fails any more.
 const RAISED_WITHIN: Duration = Duration::from_secs(30);
-/// The daily limits of those with a forecast and of those with a spike, and what they use.
-const LIMITS: [u64; 2] = [3_000, 90_000];
-const UNITS: [u64; 2] = [2_600, 9_000];
-const KINDS: [UsageNoticeKind; 2] = [UsageNoticeKind::Forecast, UsageNoticeKind::Spike];
+/// The notice of every third subject, its daily limit, and what it uses.
+const KINDS: [UsageNoticeKind; 3] = UsageNoticeKind::ALL;
+const LIMITS: [u64; 3] = [3_000, 90_000, 3_000];
+const UNITS: [u64; 3] = [2_600, 9_000, 0];
 
 /// The subjects in this zone, in which no day begins soon.
 pub fn customers(zone: Zone) -> impl Iterator<Item = Customer> {
     let zone = zone.name().parse().expect("a zone");
     (0..SUBJECTS).map(move |number| {
-        let limit = Limit { window: "day", units: LIMITS[number % 2] };
+        let limit = Limit { window: "day", units: LIMITS[number % 3] };
         Customer { zone, limits: [("requests", vec![limit])].into(), ..Customer::plain(subject(number).as_str()) }
     })
 }
@@ -66,7 +72,7 @@ pub struct EndedNotices {
 struct Raiser {
     partitions: Partitions,
     plans: Plans,
-    yesterday: Day,
+    today: Day,
 }
 
 impl Notices {
@@ -76,22 +82,37 @@ impl Notices {
         let client = partitions.first().client.clone();
         let now = eventually("Redis tells the time", || async { client.server_time().await.ok() }).await;
         let today = DaySpan::containing(zone, now).expect("a day").day;
-        let plan = format!(r#"{{"limits":{{}},"forecast":{FORECAST},"spike":{SPIKE}}}"#);
+        let past = SILENT_DAYS..SILENT_DAYS + DAYS_BEFORE;
+        let past: Vec<Day> = past.filter_map(|back| today.before(back)).collect();
+        for partition in partitions.iter() {
+            let numbers = (0..SUBJECTS).filter(|number| KINDS[number % 3] == UsageNoticeKind::Silence);
+            let mut silent: Vec<Subject> = numbers.map(subject).collect();
+            silent.retain(|subject| partitions.partition_of(subject).keys.stream() == partition.keys.stream());
+            store_past(partition, &silent, &past, now).await;
+        }
+        let plan = format!(r#"{{"limits":{{}},"forecast":{FORECAST},"spike":{SPIKE},"silence":"{SILENCE}"}}"#);
         let plan: PlanConfig = serde_json::from_str(&plan).expect("a plan");
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let raiser = Raiser { partitions, plans, yesterday: today.before(1).expect("a day") };
+        let raiser = Raiser { partitions, plans, today };
         let stop = CancellationToken::new();
         let (of_task, stopped) = (raiser.clone(), stop.clone());
         let task = tokio::spawn(async move {
             let (mut paced, mut sent) = (tokio::time::interval(PACE), 0);
-            while !stopped.is_cancelled() {
-                paced.tick().await;
-                if sent < SUBJECTS {
+            let become_due = async {
+                while sent < SUBJECTS && !stopped.is_cancelled() {
+                    paced.tick().await;
                     of_task.become_due(sent).await;
                     sent += 1;
                 }
-                of_task.pass().await;
-            }
+            };
+            let make_passes = async {
+                let mut paced = tokio::time::interval(PACE);
+                while !stopped.is_cancelled() {
+                    paced.tick().await;
+                    of_task.pass().await;
+                }
+            };
+            tokio::join!(become_due, make_passes);
             sent
         });
         Self { raiser, raising: Background { stop, task } }
@@ -120,21 +141,22 @@ impl EndedNotices {
     pub async fn compare(&self, findings: &mut Findings) -> usize {
         let Self { raiser: Raiser { partitions, .. }, sent } = self;
         let mut of_subjects: BTreeMap<Subject, Vec<UsageNoticeKind>> = BTreeMap::new();
+        let ends = raised::<ResolvedNotice>(partitions, "resolved").await.len();
         let raised = raised::<UsageNotice>(partitions, "usage_notice").await;
         let (all, entries) = (raised.len(), entries_beside_alerts(partitions).await);
         for of in raised {
             of_subjects.entry(of.notice.subject).or_default().push(of.notice.kind);
         }
         for number in 0..*sent {
-            let (subject, expected) = (subject(number), [KINDS[number % 2]]);
+            let (subject, expected) = (subject(number), [KINDS[number % 3]]);
             let found = of_subjects.remove(&subject).unwrap_or_default();
             if found != expected {
                 findings.other.push(format!("{subject} has the notices {found:?}, expected {expected:?}"));
             }
         }
         findings.other.extend(of_subjects.into_iter().map(|(subject, kinds)| format!("{subject} has {kinds:?}")));
-        if entries != all as u64 {
-            findings.raised_twice.push(format!("{entries} entries of the outbox for {all} notices"));
+        if entries != (all + ends) as u64 {
+            findings.raised_twice.push(format!("{entries} entries of the outbox for {all} notices and {ends} ends"));
         }
         all
     }
@@ -147,13 +169,21 @@ impl Raiser {
         let (subject, metric) = (subject(number), Metric::default());
         let partition = self.partitions.partition_of(&subject);
         let Partition { client, keys } = partition;
-        let (profile, bucket) = (usual_until(self.yesterday), keys::bucket(subject.as_str()));
+        let is_silent = KINDS[number % 3] == UsageNoticeKind::Silence;
+        let last = self.today.before(if is_silent { SILENT_DAYS } else { 1 }).expect("a day");
+        let (profile, bucket) = (usual_until(last), keys::bucket(subject.as_str()));
         let mut event = redis::cmd("XADD");
-        event.arg(keys.stream()).arg(&["*", "subject", subject.as_str(), "id", "1", "units"]).arg(UNITS[number % 2]);
+        event.arg(keys.stream()).arg(&["*", "subject", subject.as_str(), "id", "1", "units"]).arg(UNITS[number % 3]);
         let call = async {
+            let now = client.server_time().await?;
             let mark = usage_profiles::mark(partition).await?;
+            // The stream itself was never silent.
+            let mark = PassMark { used: Some(now), resumed: Some(UnixMs(now.0 - BUSY_MS)), ..mark };
             usage_profiles::write(partition, mark, &metric, bucket, &[(&subject, &profile)]).await?;
-            client.query::<String>(&event).await
+            if !is_silent {
+                client.query::<()>(&event).await?;
+            }
+            RedisResult::Ok(())
         };
         let _ = tokio::time::timeout(CALL_MAX, call).await;
     }

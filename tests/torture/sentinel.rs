@@ -24,12 +24,13 @@ pub async fn run(trial: Trial) -> Told {
     let mut service = SentinelService::start_behind_proxies().await;
     let url = service.url("");
     let deployment = Deployment::of_trees(&url, trial).await;
-    // The customers' settings must not be in a lost tail, because the model knows them as written.
+    let (notices, messages) = (deployment.raise_notices().await, deployment.tell().await);
+    // Settings, contacts and the past must not be in a lost tail, because nobody writes them again.
     service.replicates(0).await;
     let mut random = StdRng::seed_from_u64(trial.seed ^ 6);
     let daemons = [deployment.daemon(&url).start().await, deployment.daemon(&url).start().await];
     let load = deployment.produce(LoadKind::Trees);
-    let (top_ups, notices) = (deployment.top_up().await, deployment.raise_notices().await);
+    let top_ups = deployment.top_up().await;
     let (mut failovers, mut tails, mut primary) = (0, 0, 0);
     while trial.goes_on(failovers) {
         deployment.reads_on(random.random_range(1..ENTRIES), READS_WITHIN).await;
@@ -60,13 +61,14 @@ pub async fn run(trial: Trial) -> Told {
     let mut findings = Findings::default();
     // What a lost tail took is given again by the repeated calls, and nothing is given twice.
     let (granted, absent) = top_ups.end(&mut findings).await;
-    let notices = notices.end().await;
+    let (notices, messages) = (notices.end().await, messages.end().await);
     let mut told = deployment.compare(load).await;
     told.findings.extend(findings);
     let notices = notices.compare(&mut told.findings).await;
+    let messages = messages.compare(failovers, &mut told.findings).await;
     for daemon in daemons {
         daemon.drain().await;
     }
-    let granted = format!("{granted} grants, {absent} of them lost or given again; {notices} notices");
+    let granted = format!("{granted} grants, {absent} of them lost or given again; {notices} notices, {messages}");
     Told { tried: format!("{failovers} failovers by Sentinels, {tails} of which lost a tail; {granted}"), ..told }
 }

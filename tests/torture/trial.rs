@@ -19,6 +19,7 @@ use crate::support::traffic::{FREE_LIMIT, Traffic};
 use crate::support::usual_usage::zone_at_noon;
 
 use crate::load::{Load, LoadKind};
+use crate::messages::{self, RunningMessages};
 use crate::notices::{self, Notices};
 use crate::top_ups::TopUps;
 
@@ -77,7 +78,7 @@ pub struct Deployment {
     /// Of the subjects.
     separator: Separator,
     customers: Vec<Customer>,
-    /// Of the subjects of [`notices`].
+    /// Of the subjects of [`notices`] and [`messages`].
     zone: Zone,
     partitions: Vec<Partition>,
 }
@@ -89,7 +90,8 @@ struct Partition {
 }
 
 impl Deployment {
-    /// Writes the settings of the customers. No customer has a contact, so each alert becomes one waiting delivery.
+    /// Writes the settings of the customers. Only those of [`messages`] get contacts: other alerts become waiting
+    /// deliveries.
     pub async fn open(url: &str, trial: Trial) -> Self {
         Self::with_customers(url, trial, Traffic::new(trial.seed).customers, Separator::NONE).await
     }
@@ -103,7 +105,7 @@ impl Deployment {
         let first = client(url, Keys::new("usage").stream());
         let now = eventually("Redis tells the time", || async { first.server_time().await.ok() }).await;
         let zone = zone_at_noon(now);
-        customers.extend(notices::customers(zone));
+        customers.extend(notices::customers(zone).chain(messages::customers(zone)));
         let partitions = PartitionNumber::all(trial.partitions).map(|number| {
             let keys = Keys::of_partition("usage", number).with_separator(separator);
             Partition { client: client(url, keys.stream()), keys }
@@ -128,7 +130,10 @@ impl Deployment {
             .env("QUOTABELL__SUBJECTS__SEPARATOR", &self.separator.to_string())
             .env("QUOTABELL__PLANS__FREE__LIMITS", &format!("{{\"requests\":{FREE_LIMIT}}}"))
             .env("QUOTABELL__PLANS__FREE__FORECAST", notices::FORECAST)
-            .env("QUOTABELL__PLANS__FREE__SPIKE", notices::SPIKE);
+            .env("QUOTABELL__PLANS__FREE__SPIKE", notices::SPIKE)
+            .env("QUOTABELL__PLANS__FREE__SILENCE", notices::SILENCE)
+            // The lease of a killed daemon is not much longer.
+            .env("QUOTABELL__WEBHOOK__TIMEOUT", "1s");
         match self.trial.partitions {
             1 => setup,
             more => setup.env("QUOTABELL__STREAM__PARTITIONS", &more.to_string()),
@@ -152,6 +157,11 @@ impl Deployment {
     /// Starts a client that has notices raised.
     pub async fn raise_notices(&self) -> Notices {
         Notices::start(self.for_clients(), self.zone).await
+    }
+
+    /// Starts a client that has ends and digests told.
+    pub async fn tell(&self) -> RunningMessages {
+        RunningMessages::start(self.for_clients()).await
     }
 
     fn for_clients(&self) -> Partitions {
