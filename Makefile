@@ -80,8 +80,8 @@ test-console: ## console and portal in Chromium: each page, what operators and c
 	@bash tools/setup.sh console
 	@bash tools/test-console.sh
 
-# FLUENT_BIT=PROGRAM runs Fluent Bit too (CONTRIBUTING.md).
-test-producers: ## nginx with syslog-ng, Fluent Bit and LiteLLM with packaging/producers: what is sent is counted once
+# FLUENT_BIT=PROGRAM and VECTOR=PROGRAM run these too (CONTRIBUTING.md).
+test-producers: ## nginx with syslog-ng, Fluent Bit, Vector and LiteLLM with packaging/producers: what is sent is counted once
 	@bash tools/setup.sh producers
 	@bash tools/test-producers.sh
 

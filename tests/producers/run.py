@@ -1,5 +1,5 @@
 """Runs each producer with the files of packaging/producers, and compares what quotabell counts with what was sent:
-`run.py BINARY [nginx] [fluent-bit] [litellm]`. tools/test-producers.sh fetches what this needs.
+`run.py BINARY [nginx] [fluent-bit] [vector] [litellm]`. tools/test-producers.sh fetches what this needs.
 """
 
 import gzip
@@ -21,8 +21,9 @@ from programs import Daemon, Program, backend, call, eventually, free_port, list
 
 FILES = ROOT / "packaging/producers"
 SYSLOG_NG = ROOT / "target/peers/syslog-ng"
-# The program, which no registry has.
+# The programs that no registry has.
 FLUENT_BIT = os.environ.get("FLUENT_BIT")
+VECTOR = os.environ.get("VECTOR")
 # A name that rsyslog would split at its spaces, and whose `%s` would end it.
 ODD = 'kunde-é "x" %s \\ 😀'
 NGINX_CONF = """
@@ -247,24 +248,29 @@ class Scripted(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class FluentBit(Run):
-    """Fluent Bit, and a log as nginx-usage.conf writes it."""
+class Shipper(Run):
+    """A program that sends the lines of a log over HTTP, and the log as nginx-usage.conf writes it."""
+
+    # What it logs when it watches the log, when it will send a request again, and when it drops one.
+    WATCHES, REPEATS, DROPS = "", "", ""
+    # The answers after which it sends a request again.
+    REPEATED = []
 
     def __init__(self, binary, folder, stack):
         super().__init__(binary, folder, stack)
-        self.log, self.ids, self.output = folder / "usage.log", 0, folder / "fluent-bit.log"
+        self.log, self.ids, self.output = folder / "usage.log", 0, folder / "shipper.log"
         self.output.touch()
         self.lines(5)
-        self.fluent_bit = self.start_fluent_bit(self.daemon.port)
+        self.shipper = self.start_shipper(self.daemon.port)
 
-    def start_fluent_bit(self, port):
-        changes = {"/var/log/nginx/": f"{self.folder}/", "/var/lib/fluent-bit/": f"{self.folder}/{port}-"}
-        # Without the pauses of a long outage.
-        changes |= {"port: 9464": f"port: {port}", "scheduler.cap: 30": "scheduler.cap: 2\n  scheduler.base: 1"}
-        self.write("fluent-bit.yaml", "fluent-bit.yaml", changes)
-        watched = self.said("inotify_fs_add")
-        program = self.start(Program([FLUENT_BIT, "-c", str(self.folder / "fluent-bit.yaml")], self.output))
-        program.waits_for("watches the log", lambda: self.said("inotify_fs_add") > watched)
+    def configured(self, port):
+        """Its command, with the configuration for this port."""
+        raise NotImplementedError
+
+    def start_shipper(self, port):
+        command, watched = self.configured(port), self.said(self.WATCHES)
+        program = self.start(Program(command, self.output, {"VECTOR_INTERNAL_LOG_RATE_LIMIT": "0"}))
+        program.waits_for("watches the log", lambda: self.said(self.WATCHES) > watched)
         return program
 
     def lines(self, number, subject="alice", units=1):
@@ -284,42 +290,42 @@ class FluentBit(Run):
 
         self.redis_cli("config", "set", "maxmemory", "1")
         self.lines(5)
-        eventually("Redis refuses", lambda: self.said("HTTP status=503") > 2)
+        eventually("Redis refuses", lambda: self.said(self.REPEATS) > 2)
         self.redis_cli("config", "set", "maxmemory", "0")
         self.expect_counted("lines while Redis refuses")
 
         self.redis.kill()
         self.lines(5)
-        before = self.said("HTTP status=503")
-        eventually("Redis is missed", lambda: self.said("HTTP status=503") > before + 2)
+        before = self.said(self.REPEATS)
+        eventually("Redis is missed", lambda: self.said(self.REPEATS) > before + 2)
         self.restart_redis()
         self.expect_counted("lines while Redis is away")
 
         for _ in range(3):
             self.lines(100)
-            self.fluent_bit.kill()
+            self.shipper.kill()
             self.lines(20)
-            self.fluent_bit = self.start_fluent_bit(self.daemon.port)
-        self.expect_counted("lines while Fluent Bit is killed")
+            self.shipper = self.start_shipper(self.daemon.port)
+        self.expect_counted("lines while it is killed")
 
-        for number in range(3):
+        for _ in range(3):
             self.lines(20)
-            self.log.rename(self.folder / f"usage.log.{number}")
+            self.log.rename(self.folder / "usage.log.1")
             self.lines(20)
             self.expect_counted("lines while the log is rotated")
 
-        self.fluent_bit.kill()
+        self.shipper.kill()
         self.lines(40_000)
-        self.fluent_bit = self.start_fluent_bit(self.daemon.port)
+        self.shipper = self.start_shipper(self.daemon.port)
         self.expect_counted("lines of a long outage")
-        expect("requests that were too large", 0, self.said("HTTP status=413"))
+        expect("requests that were dropped", 0, self.said(self.DROPS))
 
         with self.log.open("a") as log:
             log.write('{"subject":"alice","units":"many"}\n')
-        eventually("it is dropped", lambda: self.said("HTTP status=400") == 1 and self.said("will not be retried") == 1)
+        eventually("it is dropped", lambda: self.said(self.DROPS) == 1)
         self.lines(1)
         eventually("the next line is counted", lambda: self.counted() == self.sent)
-        self.fluent_bit.stop()
+        self.shipper.stop()
         self.repeats()
 
     def repeats(self):
@@ -327,10 +333,11 @@ class FluentBit(Run):
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             self.log.unlink()
+            (self.folder / "usage.log.1").unlink()
             self.lines(1)
-            Scripted.statuses[:] = [408, 429, 500, 503, 202]
-            self.fluent_bit = self.start_fluent_bit(server.server_port)
-            eventually("it is sent again", lambda: len(Scripted.requests) == 5)
+            Scripted.statuses[:], Scripted.requests[:] = [*self.REPEATED, 202], []
+            self.shipper = self.start_shipper(server.server_port)
+            eventually("it is sent again", lambda: len(Scripted.requests) > len(self.REPEATED))
             for status in [400, 413]:
                 Scripted.statuses.append(status)
                 sent = len(Scripted.requests)
@@ -338,13 +345,42 @@ class FluentBit(Run):
                 eventually("it is sent", lambda: len(Scripted.requests) > sent)
             self.lines(1)
             eventually("the next one is sent", lambda: Scripted.requests[-1] == [f"{self.ids:032x}"])
-            self.fluent_bit.stop()
+            self.shipper.stop()
             server.shutdown()
         ids = [f"{number:032x}" for number in range(self.ids - 3, self.ids + 1)]
-        expect("events by request", [ids[:1]] * 5 + [[one] for one in ids[1:]], Scripted.requests)
+        repeated = [ids[:1]] * len(self.REPEATED)
+        expect("events by request", repeated + [[one] for one in ids], Scripted.requests)
 
 
-PRODUCERS = {"nginx": AccessLog, "fluent-bit": FluentBit, "litellm": LiteLlm}
+class FluentBit(Shipper):
+    WATCHES, REPEATS, DROPS = "inotify_fs_add", "HTTP status=503", "will not be retried"
+    REPEATED = [408, 429, 500, 503]
+
+    def configured(self, port):
+        changes = {"/var/log/nginx/": f"{self.folder}/", "/var/lib/fluent-bit/": f"{self.folder}/{port}-"}
+        # Without the pauses of a long outage.
+        changes |= {"port: 9464": f"port: {port}", "scheduler.cap: 30": "scheduler.cap: 2\n  scheduler.base: 1"}
+        self.write("fluent-bit.yaml", "fluent-bit.yaml", changes)
+        return [FLUENT_BIT, "-c", str(self.folder / "fluent-bit.yaml")]
+
+
+class Vector(Shipper):
+    WATCHES, REPEATS, DROPS = "to watch", "Retrying after response.", "dropping the request."
+    REPEATED = [401, 403, 404, 408, 429, 500, 502, 503, 504]
+
+    def configured(self, port):
+        data = self.folder / f"vector-{port}"
+        data.mkdir(exist_ok=True)
+        changes = {"/var/log/nginx/": f"{self.folder}/", "/var/lib/vector": str(data), ":9464/": f":{port}/"}
+        # Without the pauses of a long outage.
+        changes |= {"    batch:": "    request: { retry_max_duration_secs: 1 }\n    batch:"}
+        self.write("vector.yaml", "vector.yaml", changes)
+        return [VECTOR, "--config", str(self.folder / "vector.yaml")]
+
+
+PRODUCERS = {"nginx": AccessLog, "fluent-bit": FluentBit, "vector": Vector, "litellm": LiteLlm}
+# What the environment names; None if it does not.
+PROGRAMS = {"fluent-bit": FLUENT_BIT, "vector": VECTOR}
 
 
 def main():
@@ -352,16 +388,16 @@ def main():
     if unknown := set(chosen) - set(PRODUCERS):
         sys.exit(f"error: no producer is named {', '.join(sorted(unknown))}\nhint: {', '.join(PRODUCERS)}")
     names = list(chosen or PRODUCERS)
-    lacks_fluent_bit = "fluent-bit" in names and not FLUENT_BIT
-    if lacks_fluent_bit:
-        names.remove("fluent-bit")
+    lacking = [name for name in names if PROGRAMS.get(name, "there") is None]
     for name in names:
+        if name in lacking:
+            continue
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
             PRODUCERS[name](str(Path(binary).resolve()), Path(temporary) / name, stack).play()
-    if lacks_fluent_bit:
-        why = "FLUENT_BIT must name the program; CONTRIBUTING.md says how to build it"
-        print(f"1 producer was not run: fluent-bit ({why})")
+    for name in lacking:
+        variable = name.upper().replace("-", "_")
+        print(f"not run: {name} ({variable} must name the program; CONTRIBUTING.md says how to build it)")
 
 
 main()
