@@ -7,7 +7,6 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use super::plan_reload::{PlanReloader, ReadConfig, Reloaded};
-use crate::api::ingestion::body_budget::BodyBudget;
 use crate::api::ingestion::shared::{CurrentRules, Ingestion};
 use crate::api::openapi;
 use crate::api::recent_reads::TopCache;
@@ -146,7 +145,7 @@ impl<'a> Parts<'a> {
             tokens,
             reload_plans: Arc::new(move |mode| Box::pin(Arc::clone(&for_api).reload(mode))),
             checks: Arc::new(checks),
-            ingestion: Ingestion { partitions: connect()?, rules, budget: BodyBudget::default() },
+            ingestion: Ingestion::new(connect()?, rules),
             observer: config.observer(&reads.partitions, plans.clone()),
             reads,
             partitions: partitions.clone(),

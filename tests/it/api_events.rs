@@ -245,7 +245,7 @@ async fn one_bad_event_is_refused_alone_and_kept() {
         body["refused"],
         json!([
             {"index": 1, "id": "b", "reason": "bad_units", "detail": "units must be decimal digits, 1 to 9007199254740991, line 2"},
-            {"index": 2, "reason": "bad_json", "detail": "EOF while parsing a string (character 23), line 4"},
+            {"index": 2, "reason": "bad_json", "detail": "EOF while parsing a string (byte 23), line 4"},
         ])
     );
     let kept = ingesting.refused();

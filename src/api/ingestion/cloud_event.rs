@@ -11,7 +11,9 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::config::{EventTypeConfig, EventsConfig, UnitsSource};
-use super::event_object::{EventObject, Name, is_trace, json_error, number, shown, string, text, trace, unknown_field};
+use super::event_object::{
+    BYTE_ORDER_MARK, EventObject, Name, is_trace, json_error, number, shown, string, text, trace, unknown_field,
+};
 use crate::actions::append_events::NewEvent;
 use crate::events::parse::InvalidEvent;
 use crate::types::RefusalReason;
@@ -79,6 +81,9 @@ impl<'a> CloudEvent<'a> {
         check_version(attribute("specversion")?.as_deref())?;
         let data = match body.trim_ascii() {
             [] | b"null" => None,
+            body if body.starts_with(BYTE_ORDER_MARK.as_bytes()) => {
+                return Err(bad_data("the body begins with a byte order mark: send UTF-8 without one"));
+            }
             body => Some(serde_json::from_slice(body).map_err(|error| {
                 bad_data(format_args!("the body, which is the data, is not JSON: {}", json_error(&error)))
             })?),
@@ -532,6 +537,7 @@ mod tests {
         assert_eq!(events(&headers, " \n"), Ok((subject.clone(), None)));
         assert_eq!(events(&headers, "{\"units\":2}\n"), Ok((subject, Some("2".to_owned()))));
         assert!(events(&headers, "{").expect_err("half").contains("is not JSON: EOF"));
+        assert!(events(&headers, "\u{feff}{}").expect_err("a mark").contains("begins with a byte order mark"));
         headers.insert("ce-subject", "%ff".parse().expect("a header"));
         assert_eq!(events(&headers, ""), Err("ce-subject is not UTF-8, percent-encode what is not ASCII".to_owned()));
         headers.insert("ce-subject", "s".parse().expect("a header"));

@@ -16,7 +16,7 @@ use super::body_budget::{BODIES_BYTES_MAX, BodyReservation, BudgetExhausted};
 use super::body_form::BodyForm;
 use super::cloud_event::{CloudEvent, header_text, id_of_object, id_of_request};
 use super::config::EventsConfig;
-use super::event_object::{EventObject, string};
+use super::event_object::{BYTE_ORDER_MARK, EventObject, string};
 use crate::actions::append_events::{NewEntries, NewEvent};
 use crate::actions::refused_events::RefusedNewEvent;
 use crate::events::parse::InvalidEvent;
@@ -31,8 +31,6 @@ pub const EVENT_BYTES_MAX: usize = 64 * 1024;
 const REFUSED_OVERHEAD_BYTES: usize = 512;
 /// Bytes that are reserved at once: requests reserve from one counter.
 const RESERVED_AT_ONCE: usize = 64 * 1024;
-/// What precedes a text in UTF-8 that some editors write.
-const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// How a request wants its events to be read.
 #[derive(Debug)]

@@ -13,6 +13,9 @@ use crate::actions::append_events::NewEvent;
 use crate::events::parse::InvalidEvent;
 use crate::types::{RefusalReason, TraceParent};
 
+/// What precedes a text in UTF-8 that some editors write.
+pub(super) const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// What an event of the stream may have.
 const FIELDS: &str = "subject, units, credit, metric, ts, id and traceparent";
 /// Maximum number of characters of a name or a value in an error.
@@ -251,8 +254,9 @@ pub(super) fn json_error(error: &serde_json::Error) -> String {
     let message = message.replace("unexpected end of hex escape", HALF_OF_A_PAIR);
     let message = message.replace("lone leading surrogate in hex escape", HALF_OF_A_PAIR);
     match place.split_once(" column ") {
-        Some((_, column)) if column != "0" => format!("{message} (character {column})"),
-        _ => message,
+        None | Some((_, "0")) => message,
+        Some(("1", column)) => format!("{message} (byte {column})"),
+        Some((line, column)) => format!("{message} (byte {column} of line {line})"),
     }
 }
 
@@ -295,9 +299,10 @@ mod tests {
             (r#"{"id":7}"#, BadId, "id is 7, it must be a string"),
             (r#"{"unit":7}"#, UnknownField, "\"unit\" is not known"),
             (r#"{"data":{}}"#, UnknownField, "\"data\" is not known"),
-            (r#"{"subject":"a","subject":"a"}"#, BadJson, "\"subject\" is there twice (character 29)"),
-            (r#"{"subject":"a""#, BadJson, "EOF while parsing an object (character 14)"),
-            (r#"{"subject":"a"} x"#, BadJson, "trailing characters (character 17)"),
+            (r#"{"subject":"a","subject":"a"}"#, BadJson, "\"subject\" is there twice (byte 29)"),
+            (r#"{"subject":"a""#, BadJson, "EOF while parsing an object (byte 14)"),
+            ("{\n\"subject\":\"a\",\n\"units\":1 x}", BadJson, "expected `,` or `}` (byte 11 of line 3)"),
+            (r#"{"subject":"a"} x"#, BadJson, "trailing characters (byte 17)"),
             ("[]", BadJson, "a list, expected an event, a JSON object"),
             ("5", BadJson, "expected an event, a JSON object"),
             ("", BadJson, "EOF"),

@@ -120,14 +120,15 @@ pub(in crate::api) async fn events(
 ) -> Result<EventsReply, Problem> {
     let caller = caller.0.map_or_else(String::new, |caller| caller.name.clone());
     let takes_no_content = request.takes_no_content();
-    let Ingestion { partitions, rules, .. } = &api.ingestion;
+    let Ingestion { partitions, rules, decoding, .. } = &api.ingestion;
     let now = server_now(&api.checks, partitions).await?;
     let (entries, rules) = (NewEntries::new(partitions), rules.current());
     let (decoded, reservation) = match request.is_large() {
         false => request.decode(&rules, now, entries),
         true => {
-            let decoding = tokio::task::spawn_blocking(move || request.decode(&rules, now, entries));
-            decoding.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+            let _permit = decoding.acquire().await.expect("never closed");
+            let decoded = tokio::task::spawn_blocking(move || request.decode(&rules, now, entries));
+            decoded.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
         }
     }
     .inspect_err(|problem| {

@@ -1,6 +1,9 @@
 //! What all requests with events share: connections, rules, and the memory for bodies.
 
+use std::num::NonZero;
 use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::Semaphore;
 
 use super::body_budget::BodyBudget;
 use super::config::EventsConfig;
@@ -15,6 +18,16 @@ pub struct Ingestion {
     pub rules: CurrentRules,
     /// The memory of all bodies in flight.
     pub budget: BodyBudget,
+    /// Large bodies are decoded by at most this many threads: the allocator keeps memory for each thread that ever did.
+    pub decoding: Semaphore,
+}
+
+impl Ingestion {
+    /// With a thread for each core.
+    pub fn new(partitions: Partitions, rules: CurrentRules) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { partitions, rules, budget: BodyBudget::default(), decoding: Semaphore::new(threads) }
+    }
 }
 
 /// The rules in effect. Clones share them: a reload replaces them for all.
