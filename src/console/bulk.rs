@@ -214,7 +214,7 @@ async fn rendered_preview(
     kept.extend(FILTERS.into_iter().chain(["do", "all"]).map(|name| (name, fields.raw(name).to_owned())));
     kept.retain(|(_, value)| !value.is_empty());
     let content = context! {
-        title => sentence(action, &selection, count, is_cut),
+        title => sentence(action, &selection, count),
         action => action.as_str(),
         done => action.done(),
         until => until.to_string(),
@@ -247,10 +247,9 @@ async fn first_of(
 }
 
 /// The question of the preview.
-fn sentence(action: DeliveryAction, selection: &DeliverySelection, count: u64, is_cut: bool) -> String {
+fn sentence(action: DeliveryAction, selection: &DeliverySelection, count: u64) -> String {
     let verb = action.as_str();
     let verb = format!("{}{}", verb[..1].to_uppercase(), &verb[1..]);
-    let at_least = if is_cut { "at least " } else { "" };
     let number = pluralize(count, "delivery", "deliveries");
     let until = selection.filter.until.map(|until| until.to_string()).unwrap_or_default();
     let until = until.get(11..19).unwrap_or_default();
@@ -259,7 +258,7 @@ fn sentence(action: DeliveryAction, selection: &DeliverySelection, count: u64, i
         (true, Some(DeliveryState::Dead)) => format!(" that died up to {until} UTC"),
         (true, _) => format!(" made up to {until} UTC"),
     };
-    format!("{verb} {at_least}{number}{which}?")
+    format!("{verb} {number}{which}?")
 }
 
 fn next_of(fields: &Fields) -> String {
@@ -289,7 +288,8 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
         return Err(Problem::bad_request("until: is missing, the preview sets it").into());
     }
     let counted = Counted::of_form(&fields)?;
-    let changed_max = if counted.count > UNTYPED_MAX { u64::MAX } else { UNTYPED_MAX };
+    // Never more than the number that was shown, or typed.
+    let changed_max = counted.count.max(UNTYPED_MAX);
     let bound = RunBound { changed_max, time: RUN_TIME };
     let partitions = &console.observer.partitions;
     let (outcome, failed) = act_on_many(partitions, &console.new_deliveries, action, &selection, bound).await;

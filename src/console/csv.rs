@@ -40,7 +40,7 @@ pub(super) async fn near(
 ) -> Result<Response, ConsoleError> {
     let filter = asked.near_filter()?;
     let (mut subjects, mut from) = (Vec::new(), Some(NearCursor::default()));
-    while let Some(position) = from.take().filter(|_| subjects.len() < ROWS_MAX) {
+    while let Some(position) = from.take_if(|_| subjects.len() < ROWS_MAX) {
         let view = within(CALL_TIMEOUT, console.observer.near(&filter, position, SLICE_ROWS_MAX)).await?;
         subjects.extend(view.subjects);
         from = super::lists::position(view.next.as_deref().unwrap_or_default())?;
@@ -51,8 +51,9 @@ pub(super) async fn near(
         csv += &cells(row).map(|cell| quoted(&cell)).join(",");
         csv += "\r\n";
     }
-    let headers =
-        [(CONTENT_TYPE, "text/csv; charset=utf-8"), (CONTENT_DISPOSITION, "attachment; filename=\"near.csv\"")];
+    let cut = if from.is_some() { format!("-first-{}", subjects.len()) } else { String::new() };
+    let name = format!("attachment; filename=\"near{cut}.csv\"");
+    let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)];
     Ok((headers, csv).into_response())
 }
 
@@ -75,10 +76,26 @@ fn cells(row: &NearSubjectView) -> [String; HEADING.len()] {
     ]
 }
 
-/// A cell in quotes, if it needs them.
+/// A cell in quotes, if it needs them. A spreadsheet must not take a name for a formula.
 fn quoted(cell: &str) -> String {
-    match cell.contains([',', '"', '\r', '\n']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"")),
-        false => cell.to_owned(),
+    let text = if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) { &format!("'{cell}") } else { cell };
+    match text.contains([',', '"', '\r', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A spreadsheet would run what a customer chose as its name.
+    #[test]
+    fn a_name_is_no_formula() {
+        for (name, cell) in
+            [("=1+1", "'=1+1"), ("@a,b", "\"'@a,b\""), ("a=1", "a=1"), ("say \"hi\"", "\"say \"\"hi\"\"\"")]
+        {
+            assert_eq!(quoted(name), cell);
+        }
     }
 }
