@@ -78,6 +78,12 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => of_address(named)?,
     };
+    // The test would open an incident that nothing closes.
+    let never_sent = matches!(args.kind, TestKind::Forecast | TestKind::Spike | TestKind::Silence | TestKind::Digest);
+    if never_sent && contact.has_incidents() {
+        let fault = format_args!("PagerDuty gets no message of the kind {}", args.kind);
+        return Err(hint::usage(fault, "--kind quota.threshold_reached, or --kind quota.resolved"));
+    }
     channels.warnings(contact.channel()).iter().for_each(|warning| say(format_args!("warning: {warning}")));
     if let Some(redis) = &redis {
         cool_down(redis, &contact).await?;

@@ -183,13 +183,15 @@ impl ForecastView {
         let (limit, metric, window) = (format.amount(limit), format.name_of(metric), self.period.window());
         let usual = format!("by now it has used {:.1} times its usual", self.times_usual);
         Some(match (self.expected_at, self.earliest_at, self.latest_at) {
-            (Some(at), Some(earliest), Some(latest)) => format!(
-                "At this pace {subject} {} its {limit} {metric} a {window} at about {} (likely between {} and {}): {usual}",
-                verb[0],
-                self.clock(at),
-                self.clock(earliest),
-                self.clock(latest)
-            ),
+            (Some(at), Some(earliest), Some(latest)) => {
+                let range = format!(" (likely between {} and {})", self.clock(earliest), self.clock(latest));
+                let range = if earliest == latest { "" } else { &range };
+                let at = self.clock(at);
+                format!(
+                    "At this pace {subject} {} its {limit} {metric} a {window} at about {at}{range}: {usual}",
+                    verb[0]
+                )
+            }
             (_, Some(earliest), _) => format!(
                 "{subject} {} its {limit} {metric} in this {window}, not before {}: {usual}",
                 verb[1],

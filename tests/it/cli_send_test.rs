@@ -473,5 +473,9 @@ async fn each_format_is_previewed_and_sent() {
     assert!(wrong.code == 2 && wrong.stderr.contains("text has no formats, only webhook has"), "{}", wrong.told());
     let unknown = send(&["--webhook", &url, "--format", "template:gone"]).run();
     assert!(unknown.code == 1 && unknown.stderr.contains("there is no template \"gone\""), "{}", unknown.told());
+    let key = ["--format", "pagerduty", "--webhook-secret", "R0123456789abcdefghijklmnopqrstu"];
+    let incident = send(&[&["--webhook", &url, "--kind", "quota.spike"], &key[..]].concat()).run();
+    let said = "PagerDuty gets no message of the kind quota.spike";
+    assert!(incident.code == 2 && incident.stderr.contains(said), "{}", incident.told());
     assert!(receiver.try_next().is_none());
 }
