@@ -122,6 +122,11 @@ struct Counted {
 }
 
 impl Counted {
+    /// Maximum number of deliveries to change: above [`UNTYPED_MAX`] the number that was typed.
+    fn changed_max(&self) -> u64 {
+        self.count.max(UNTYPED_MAX)
+    }
+
     /// What the preview of this form has counted.
     fn of_form(fields: &Fields) -> Result<Self, Problem> {
         let number = |name| Ok::<u64, Problem>(fields.parsed(name)?.unwrap_or_default());
@@ -288,9 +293,7 @@ async fn run(console: Arc<ConsoleState>, SentForm { fields, .. }: SentForm) -> R
         return Err(Problem::bad_request("until: is missing, the preview sets it").into());
     }
     let counted = Counted::of_form(&fields)?;
-    // Never more than the number that was shown, or typed.
-    let changed_max = counted.count.max(UNTYPED_MAX);
-    let bound = RunBound { changed_max, time: RUN_TIME };
+    let bound = RunBound { changed_max: counted.changed_max(), time: RUN_TIME };
     let partitions = &console.observer.partitions;
     let (outcome, failed) = act_on_many(partitions, &console.new_deliveries, action, &selection, bound).await;
     let failed = failed.map(Problem::from);
@@ -349,6 +352,13 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An operator who types 5,005 must not cancel 19,602.
+    #[test]
+    fn no_more_are_changed_than_were_typed() {
+        let counted = |count| Counted { count, is_cut: count > 5_000, ..Counted::default() };
+        assert_eq!([5_005, 120, 3].map(|count| counted(count).changed_max()), [5_005, 120, UNTYPED_MAX]);
+    }
 
     /// An operator must learn of each delivery that was counted and not changed.
     #[test]

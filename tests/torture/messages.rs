@@ -291,7 +291,7 @@ impl Messages {
         }
     }
 
-    /// The subjects of which this does not hold.
+    /// The subjects for which this does not hold.
     async fn those_without(&mut self, holds: impl Fn(&Stored, &Case) -> bool) -> Vec<usize> {
         let stored = self.stored().await;
         self.catch();

@@ -65,7 +65,7 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
     let Counts { asked, done } = run.finish().await?;
     if done > 0 {
         let (subject, target) = match &only {
-            // What was done is recorded, also if the subject can't be read.
+            // What was done is recorded even if the subject can't be read.
             Some((_, id)) => (subject_of(&redis.partitions, id).await.unwrap_or_default(), id.as_str()),
             None => (None, ""),
         };
