@@ -1,5 +1,4 @@
-//! What events over HTTP cost others: the response times of checks beside them, and the daemon's memory while many
-//! large bodies arrive at once.
+//! What events over HTTP cost others: the response times of checks beside them.
 
 use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Size;
 use crate::daemon::Daemon;
-use crate::figures::{Series, mebibytes, millis, thousands};
+use crate::figures::{Series, millis, thousands};
 use crate::http_answer::read_answer;
 use crate::ingestion::{self, TOKEN, Way};
 use crate::redis_server::RedisServer;
@@ -19,10 +18,6 @@ const NODES: usize = 8;
 const CHECKS_S: usize = 1_000;
 /// Events per request of the producer.
 const BATCH: usize = 1_000;
-/// The largest bodies that are allowed, sent at once: 64 MiB of them may be in flight.
-const BODIES: usize = 64;
-const EVENTS_OF_A_BODY: usize = 10_000;
-const BYTES_OF_AN_EVENT: usize = 1_048;
 
 /// Measures and prints.
 pub fn run(size: Size) -> anyhow::Result<()> {
@@ -47,8 +42,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         let [beside_p50, beside_p99] = [0.5, 0.99].map(|share| millis(beside.quantile(share)));
         println!("| {name} | {p50} | {p99} | {beside_p50} | {beside_p99} | {} |", thousands(events_s));
     }
-    drop(daemon);
-    large_bodies()
+    Ok(())
 }
 
 /// Sends the requests of all nodes; returns the milliseconds that each took.
@@ -123,60 +117,5 @@ impl Producer {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow::anyhow!("the producer panicked"))??;
         Ok(self.sent.load(Ordering::Relaxed))
-    }
-}
-
-/// The daemon's memory before and after the bodies.
-fn large_bodies() -> anyhow::Result<()> {
-    let server = RedisServer::start_with(&["--save", "", "--appendonly", "no"]);
-    let daemon = Daemon::start(server.port(), &[("QUOTABELL__HTTP__TOKEN", TOKEN.to_owned())])?;
-    let (address, before) = (daemon.address, daemon.peak_bytes()?);
-    let event = |number: usize| {
-        let mut event = format!("{{\"subject\":\"customer-{}\",\"note\":\"", number % 1_000);
-        event.extend(std::iter::repeat_n('x', BYTES_OF_AN_EVENT - event.len() - 3));
-        event + "\"}\n"
-    };
-    let body: Arc<String> = Arc::new((0..EVENTS_OF_A_BODY).map(event).collect());
-    let senders: Vec<_> = (0..BODIES)
-        .map(|_| {
-            let body = Arc::clone(&body);
-            std::thread::spawn(move || send_body(address, &body))
-        })
-        .collect();
-    let mut accepted = 0;
-    for sender in senders {
-        accepted += usize::from(sender.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??);
-    }
-    let peak = daemon.peak_bytes()?;
-    println!(
-        "\nMemory: {BODIES} bodies of {} at once, {accepted} accepted and {} answered 503: the daemon's peak (VmHWM) \
-         goes from {} to {}.",
-        mebibytes(body.len() as f64),
-        BODIES - accepted,
-        mebibytes(before),
-        mebibytes(peak)
-    );
-    // Received, decompressed and decoded bodies share 64 MiB; the rest are buffers of sockets and of the allocator.
-    anyhow::ensure!(peak - before < 5.0 * 64.0 * 1024.0 * 1024.0, "the memory of bodies is not bounded");
-    Ok(())
-}
-
-/// Whether the body was accepted; another answer than 202 and 503 is an error.
-fn send_body(address: SocketAddr, body: &str) -> anyhow::Result<bool> {
-    let mut requests = TcpStream::connect(address)?;
-    let head = format!(
-        "POST /v1/events?unknown=ignore HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\
-         Content-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    // A body beyond the budget is answered before it is received, and its connection may end.
-    let sent = requests.write_all(head.as_bytes()).and_then(|()| requests.write_all(body.as_bytes()));
-    let answer = read_answer(&mut BufReader::new(requests));
-    match (sent, answer) {
-        (_, Ok((head, _))) if head.starts_with("HTTP/1.1 202") => Ok(true),
-        (_, Ok((head, _))) if head.starts_with("HTTP/1.1 503") => Ok(false),
-        (Err(_), Err(_)) => Ok(false),
-        (_, Ok((head, body))) => anyhow::bail!("a large body: {head}{body}"),
-        (Ok(()), Err(error)) => Err(error),
     }
 }

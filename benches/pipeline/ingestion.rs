@@ -86,10 +86,6 @@ fn round(
     port: u16,
     (batch, events): (usize, usize),
 ) -> anyhow::Result<[f64; 2]> {
-    let counted = |connection: &mut Connection| -> anyhow::Result<u64> {
-        let counted: Option<u64> = redis::cmd("HGET").arg(TOTALS).arg("counted").query(connection)?;
-        Ok(counted.unwrap_or(0))
-    };
     let expected = counted(connection)? + events as u64;
     // The requests are made before the clock starts.
     let shares: Vec<Vec<Vec<u8>>> = (0..PRODUCERS)
@@ -113,11 +109,23 @@ fn round(
         producer.join().map_err(|_| anyhow::anyhow!("a producer panicked"))??;
     }
     let answered = began.elapsed().as_secs_f64();
+    wait_counted(connection, expected, began)?;
+    Ok([answered, began.elapsed().as_secs_f64()])
+}
+
+/// Number of events that the daemon has counted so far.
+pub(crate) fn counted(connection: &mut Connection) -> anyhow::Result<u64> {
+    let counted: Option<u64> = redis::cmd("HGET").arg(TOTALS).arg("counted").query(connection)?;
+    Ok(counted.unwrap_or(0))
+}
+
+/// Waits until so many events are counted.
+pub(crate) fn wait_counted(connection: &mut Connection, expected: u64, began: Instant) -> anyhow::Result<()> {
     while counted(connection)? < expected {
         anyhow::ensure!(began.elapsed() < ROUND_MAX, "not all events were counted");
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok([answered, began.elapsed().as_secs_f64()])
+    Ok(())
 }
 
 /// One request or pipeline.

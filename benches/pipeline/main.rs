@@ -4,9 +4,10 @@
 //! It starts redis-servers on free ports, without persistence unless stated. [`drains`] works off a backlog in four
 //! ways; [`shapes`] varies the load; [`latency`] measures an alert from XADD to the webhook, and [`outbox_latency`] to
 //! the outbox; [`deliveries`] measures sending; [`backlog`] has ten million events; [`partitions`] uses one server and
-//! a cluster; [`ingestion`] sends events over HTTP, and [`beside_ingestion`] checks meanwhile; [`memory`] has a million
-//! subjects; [`notices`] turns on forecasts and the rest; [`pages`] opens those of the console. It checks the counts
-//! and alerts of every drain; a wrong one ends the run with exit code 1.
+//! a cluster; [`ingestion`] sends events over HTTP, [`beside_ingestion`] checks meanwhile, [`emitted`] runs `emit`, and
+//! [`large_bodies`] measures their memory; [`memory`] has a million subjects; [`environments`] puts two of them on one
+//! Redis; [`notices`] turns on forecasts and the rest; [`pages`] opens those of the console. It checks the counts and
+//! alerts of every drain; a wrong one ends the run with exit code 1.
 
 mod appended;
 mod backlog;
@@ -17,12 +18,15 @@ mod counted;
 mod daemon;
 mod deliveries;
 mod drains;
+mod emitted;
+mod environments;
 #[path = "../../tests/support/eventually.rs"]
 mod eventually;
 #[allow(dead_code, reason = "the bench of the limiters uses the rest")]
 mod figures;
 mod http_answer;
 mod ingestion;
+mod large_bodies;
 mod latency;
 mod load;
 mod machine;
@@ -93,9 +97,14 @@ fn main() -> anyhow::Result<()> {
     if asked.wants("ingestion") {
         ingestion::run(size)?;
         beside_ingestion::run(size)?;
+        emitted::run(size)?;
+        large_bodies::run(size)?;
     }
     if asked.wants("memory") {
         memory::run(size)?;
+    }
+    if asked.wants("environments") {
+        environments::run(size)?;
     }
     if asked.wants("notices") {
         notices::run(size)?;

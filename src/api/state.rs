@@ -85,6 +85,10 @@ pub struct ReloadedPlans {
     pub fingerprint: String,
     /// Whether limits or thresholds have changed.
     pub changed: bool,
+    /// Whether the tokens of the API have changed.
+    pub tokens_changed: bool,
+    /// Whether the rules of `events.types` have changed.
+    pub rules_changed: bool,
 }
 
 /// Why a configuration is refused: every mistake, with its place and the allowed values.

@@ -119,7 +119,7 @@ impl PlanReloader {
         let outcome = if reloaded.is_ok() { "applied" } else { "refused" };
         counter!(meters::RELOADS, "outcome" => outcome).increment(1);
         match &reloaded {
-            Ok(ReloadedPlans { fingerprint, changed }) => {
+            Ok(ReloadedPlans { fingerprint, changed, .. }) => {
                 tracing::info!(fingerprint, changed, "plans were read again and are in effect");
             }
             Err(ReloadError(reason)) => tracing::error!(
@@ -186,18 +186,20 @@ impl PlanReloader {
             );
         }
         let warnings: Vec<String> = tokens.warnings().collect();
-        if self.tokens.replace(tokens) {
+        let tokens_changed = self.tokens.replace(tokens);
+        if tokens_changed {
             warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             tracing::info!("the tokens of the API have changed and are in effect");
         }
-        if self.rules.replace(&config.events) {
+        let rules_changed = self.rules.replace(&config.events);
+        if rules_changed {
             tracing::info!("the rules of events.types have changed and are in effect");
         }
         let (changed, fingerprint) = (!self.plans.has_same_plans_as(&plans), plans.fingerprint().to_string());
         begin_alert_counters(&plans);
         self.plans.replace(&plans);
         self.tell_readers();
-        Ok(ReloadedPlans { changed, fingerprint })
+        Ok(ReloadedPlans { fingerprint, changed, tokens_changed, rules_changed })
     }
 }
 

@@ -89,8 +89,10 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     }
     let reloaded: ReloadedPlans = serde_json::from_str(&body).context("read the answer of the daemon")?;
     output::print(&args.format, &reloaded, |output| {
-        let ReloadedPlans { fingerprint, changed } = &reloaded;
-        let told = if *changed { "new plans are in effect" } else { "the plans are as before" };
-        output.line(format_args!("reloaded: {told}, fingerprint {fingerprint}"))
+        let ReloadedPlans { fingerprint, changed, tokens_changed, rules_changed } = &reloaded;
+        let plans = if *changed { "new plans are in effect" } else { "the plans are as before" };
+        let tokens = if *tokens_changed { ", new tokens are in effect" } else { "" };
+        let rules = if *rules_changed { ", new rules of events.types are in effect" } else { "" };
+        output.line(format_args!("reloaded: {plans}, fingerprint {fingerprint}{tokens}{rules}"))
     })
 }

@@ -92,7 +92,8 @@ fn filled() -> (PortalView, Vec<PortalChart>) {
     let mutes = [(None, None), (Some("API spend".to_owned()), Some(read_at()))];
     let mutes = mutes.map(|(metric, until)| PortalMuteView { metric, until });
     let Alert { metric, period, .. } = alerts[0].alert.clone();
-    let metrics = vec![PortalMetricView { metric, format: format.clone(), windows: windows(period) }];
+    let upgrade_url = Some("https://a.test/upgrade".to_owned());
+    let metrics = vec![PortalMetricView { metric, format: format.clone(), windows: windows(period), upgrade_url }];
     let view = PortalView {
         name: "Alice".parse().ok(),
         metrics,

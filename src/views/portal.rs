@@ -60,6 +60,8 @@ pub struct PortalMetricView {
     pub metric: Metric,
     pub format: MetricFormat,
     pub windows: Vec<PortalWindowView>,
+    /// The page of the plan on which the customer gets more.
+    pub upgrade_url: Option<String>,
 }
 
 /// A window, and what is used at its end if usage continues as it was since its start.
@@ -156,7 +158,10 @@ impl Observer {
         metrics.retain(|of| access.shows(&of.metric));
         let contacts = own_contacts(&stored, now);
         let alerts = self.portal_alerts(access, (&metrics, &settings), &contacts, now).await?;
+        let plan = self.plans.get(&settings.plan);
+        let upgrade = plan.as_ref().and_then(|plan| plan.upgrade_url.as_ref());
         let metric = |MetricUsageView { metric, format, windows }| PortalMetricView {
+            upgrade_url: upgrade.and_then(|page| page.url_of(&subject, &metric)),
             metric,
             format,
             windows: paced(windows, now),

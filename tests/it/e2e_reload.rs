@@ -158,6 +158,14 @@ async fn the_command_says_what_became_of_the_plans() {
     let again = quotabell(["reload", "--json", "--url", &format!("http://{}", daemon.address)]);
     let again = &again.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_json()[0];
     assert!(again["fingerprint"].is_string() && again["changed"] == false, "{again}");
+    assert!(again["tokens_changed"] == false && again["rules_changed"] == false, "{again}");
+    let plans = std::fs::read_to_string(&daemon.file).expect("it is there");
+    let file = daemon.file.with_file_name("gateway");
+    std::fs::write(&file, "a-gateway's-token-0123456789").expect("written");
+    let gateway = format!("[[http.tokens]]\nname = \"gateway\"\nfile = {file:?}\nscopes = [\"check\"]\n");
+    write_plans(&daemon.file, &format!("{plans}{gateway}[events.types.chat.metrics]\nrequests = \"data.n\"\n"));
+    let more = daemon.reload(Some(TOKEN));
+    assert!(more.expect_done().ends_with(", new tokens are in effect, new rules of events.types are in effect\n"));
     // A machine without certificate authorities: none are needed without TLS.
     let bare = quotabell(["reload", "--url", &format!("http://{}", daemon.address)]);
     let bare = bare.env("QUOTABELL__HTTP__TOKEN", TOKEN).env("SSL_CERT_FILE", "/absent").env("SSL_CERT_DIR", "/absent");

@@ -277,7 +277,8 @@ async fn nothing_of_others_and_nothing_of_the_operator_is_shown() {
 /// A customer hears of its hour and its month too, so it must find these alerts here.
 #[tokio::test]
 async fn alerts_of_every_window_are_shown() {
-    let mut api = start().await;
+    let upgrade = "https://example.com/more?for={{ subject }}&what={{ metric }}";
+    let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__PLANS__FREE__UPGRADE_URL", upgrade)).await;
     let raised = raise(&api.outbox.client, "alice", 80, 4200, 1000).await;
     let set = [
         api.outbox.keys.subject(&subject("alice")),
@@ -293,6 +294,8 @@ async fn alerts_of_every_window_are_shown() {
     let link = link_to(&api, "alice", &json!({})).await;
     let page = visitor(&mut api).await.get(&link).await.text;
     assert_eq!(found(&page, "<strong><bdi>(requests)</bdi>: ").len(), 4, "{page}");
+    let upgrade = "<a href=\"https://example.com/more?for=alice&amp;what=requests\" target=\"_top\"";
+    assert_eq!(page.matches(upgrade).count(), 4, "one for each window: {page}");
     api.daemon.drain().await;
 }
 

@@ -34,7 +34,7 @@ impl ReceivedBody {
     ///
     /// # Errors
     ///
-    /// 413 if it is too long, 408 if it is too slow, 503 if other bodies use all memory, 400 if it ends early.
+    /// 413 if it is too long, 408 if it is too slow, 503 if other bodies use all memory, 400 if it does not arrive completely.
     pub(super) async fn receive(
         headers: &HeaderMap,
         body: Body,
@@ -99,7 +99,7 @@ impl ReceivedBody {
     ///
     /// # Errors
     ///
-    /// 413 if it is too long, 503 if other bodies use all memory, 400 if it is no gzip, or ends early.
+    /// 413 if it is too long, 503 if other bodies use all memory, 400 if it is no gzip, is cut, or has more behind it.
     pub(super) fn decompressed(self) -> Result<(Vec<u8>, BodyReservation), Problem> {
         let Self { bytes, encoding, mut reservation } = self;
         match encoding {
@@ -141,7 +141,8 @@ fn inflate(bytes: &[u8], reservation: &mut BodyReservation) -> Result<Vec<u8>, P
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(Problem::bad_request("the gzip data of the body ends early"));
+                let detail = "the gzip data of the body is cut, or something else follows it";
+                return Err(Problem::bad_request(detail));
             }
             Err(error) => return Err(Problem::bad_request(format!("the body is not gzip: {error}"))),
         }
