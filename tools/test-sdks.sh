@@ -47,7 +47,7 @@ python_env "$sdks/litellm" litellm==1.110.2
 install_node cloudevents@10.0.0
 start QUOTABELL__HTTP__TOKEN="$token" QUOTABELL__EVENTS__TYPES='{
   "tokens": {"metrics": {"tokens.in":"data.prompt_tokens","tokens.out":"data.completion_tokens","requests":1}},
-  "litellm_tokens": {"metrics": {"tokens.in":"data.prompt_tokens","tokens.out":"data.completion_tokens","requests":1}}}'
+  "litellm_tokens": {"metrics": {"tokens.in":"data.prompt_tokens?","tokens.out":"data.completion_tokens?","requests":1}}}'
 url=http://127.0.0.1:$http
 
 printf '\n== CloudEvents for Python\n'

@@ -5,6 +5,7 @@
 //! [`crate::events::parse`], the rules; [`super::refused_events`], which keeps the others.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, RedisError};
@@ -44,9 +45,9 @@ impl NewEvent<'_> {
     /// # Errors
     ///
     /// The first broken rule.
-    pub fn check(&self, keys: &Keys, now: UnixMs) -> Result<(), InvalidEvent> {
+    pub fn check(&self, keys: &Keys, now: UnixMs, late_max: Duration) -> Result<(), InvalidEvent> {
         let fields = self.fields().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        RawEvent::from_fields(fields).check_new(keys.separator(), now)
+        RawEvent::from_fields(fields).check_new(keys.separator(), now, late_max)
     }
 
     /// The fields with a value, in the order of the table in docs/sending.md.

@@ -102,6 +102,7 @@ impl EventsRoute {
         let hint = match status.as_u16() {
             503 => "repeat the command: events with an --id count once",
             401 | 403 => "is it the token of this daemon, and does it have the scope events:write?",
+            404 | 405 => "--http takes the address of the daemon without a path, such as http://127.0.0.1:9464",
             _ => "quotabell refused list shows refused events",
         };
         Err(failed(format_args!("the daemon answered {status}: {detail}"), hint))

@@ -32,7 +32,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (
         &["events", "types", "*", "metrics", "*"],
-        r#"a path into the data of up to 8 names, such as "data.usage.prompt_tokens", or a whole number, 1 to 9007199254740991"#,
+        r#"a path into the data of up to 8 names, such as "data.usage.prompt_tokens" (with ? at the end it may be absent), or a whole number, 1 to 9007199254740991"#,
     ),
     (&["history", "alerts_days"], "a whole number of days, 1 to 1830"),
     (&["history", "days"], "a whole number of days, 0 to 1000; 0 for no history"),

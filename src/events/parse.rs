@@ -22,6 +22,8 @@ pub const SOURCE_ARRIVAL: &str = "source_arrival";
 /// A copied event is judged by its arrival at the source if it was copied within this time. Counters of a period live
 /// for 48 hours after the last event that is not too late, so they still exist.
 const COPIED_WITHIN_MS: i64 = 24 * 3_600_000;
+/// No day of a zone is longer, also if its clocks change.
+const DAY_MAX_MS: i64 = 48 * 3_600_000;
 
 /// An event with more fields is refused. No script could append it: Lua passes at most 7,999 values to a function.
 pub const FIELDS_MAX: usize = 1_000;
@@ -140,15 +142,21 @@ impl<'a> RawEvent<'a> {
     }
 
     /// Judges an event that is not in the stream yet, by the rules that the reader will apply. Left out are those that
-    /// need the subject's zone or the stored counts: `too_late`, `too_many_metrics`, `counter_overflow`.
+    /// need the stored counts, `too_many_metrics` and `counter_overflow`; `too_late` is judged for all zones at once,
+    /// because the subject's zone is not known.
     ///
     /// # Errors
     ///
     /// The first broken rule.
-    pub fn check_new(&self, separator: Separator, now: UnixMs) -> Result<(), InvalidEvent> {
+    pub fn check_new(&self, separator: Separator, now: UnixMs, late_max: Duration) -> Result<(), InvalidEvent> {
         self.check_fields()?;
         check_name(separator, self.subject.ok_or_else(Self::missing_subject)?)?;
-        self.parse(now).map(|_| ())
+        let UsageEvent { at, .. } = self.parse(now)?;
+        if at.plus(DAY_MAX_MS).after(late_max) < now {
+            let detail = format!("ts {at} lies in a day that ended more than stream.late_max before now, {now}");
+            return Err(InvalidEvent::new(RefusalReason::TooLate, detail));
+        }
+        Ok(())
     }
 
     /// The broken rule for an entry without a subject; [`check_subject`] judges one that is present.

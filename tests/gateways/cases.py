@@ -149,6 +149,10 @@ class Cases:
             # A header of answers, which means nothing in a request.
             told = [(name, value) for name, value in told if name != "x-quota-status"]
             self.expect(f"{headers}: the API gets only the subject", told == [("x-quota-subject", "alice")], answer)
+        headers = [(f"X-Quota-{name}", "1") for name in ["Subject", "Metric", "Units", "Id", "Record"]]
+        answer = self.ask(None, target="/health", headers=headers)
+        told = [name for name, _ in answer.json()["headers"] if name.startswith("x-quota-")]
+        self.expect("/health is free, and the API gets nothing", answer.status == 200 and not told, answer)
 
     def refused(self):
         for _ in range(BOBS_LIMIT - 1):

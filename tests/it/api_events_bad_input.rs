@@ -38,6 +38,7 @@ async fn each_bad_event_is_refused_with_its_reason() {
         (r#"{"subject":"a","ts":"2026-11-21"}"#, "bad_ts", "with an offset"),
         (r#"{"subject":"a","ts":1795250000}"#, "bad_ts", "1795250000 is too small for milliseconds"),
         (r#"{"subject":"a","ts":99999999999999}"#, "too_far_ahead", "more than 5 minutes ahead"),
+        (r#"{"subject":"a","ts":"2026-11-21T08:37:00Z"}"#, "too_late", "ended more than stream.late_max before now"),
         (r#"{"subject":"a","id":""}"#, "bad_id", "1 to 128 bytes"),
         (r#"{"subject":"a","id":5}"#, "bad_id", "it must be a string"),
         (r#"{"units":1}"#, "missing_subject", "no field \"subject\""),
@@ -418,7 +419,13 @@ async fn a_part_that_redis_refuses_is_told_and_the_whole_may_be_sent_again() {
     let full = ingesting.send(LINES, lines.clone()).await;
     full.expect_problem(503, "the memory of Redis is full");
     assert_eq!(full.header("retry-after"), Some("1"));
+    // What can't be kept either would be lost with any other answer.
+    let bad = "{\"subject\":\"never-counted\",\"nope\":1}\n";
+    let unkept = ingesting.send(LINES, bad).await;
+    unkept.expect_problem(503, "the memory of Redis is full");
+    assert_eq!(unkept.header("retry-after"), Some("1"));
     let _: String = ingesting.books.run("CONFIG", &["SET", "maxmemory", "0"]).await;
+    ingesting.send(LINES, bad).await.expect_problem(400, "\"nope\" is not known");
     expect_accepted(&ingesting.send(LINES, lines).await, 400);
     ingesting.daemon.drain().await;
 }

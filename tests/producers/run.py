@@ -155,7 +155,7 @@ class AccessLog(Run):
         self.ask("key-of-alice", "alice", method="POST")
         self.ask("key-of-alice", "alice", "/units/1234", units=1234)
         self.ask("key-of-alice", "alice", "/units/-5")
-        self.ask("key-of-alice", "alice", "/units/0")
+        self.ask("key-of-alice", "alice", "/units/0", units=0)
         self.ask("key-of-bob", ODD, '/a%22%5C?"%20x', units=1)
         # These are not counted.
         for target in ["/status/404", "/status/500", "/status/302"]:

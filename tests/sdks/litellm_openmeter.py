@@ -21,10 +21,12 @@ async def main():
         )
         prompt_tokens += answer.usage.prompt_tokens
         completion_tokens += answer.usage.completion_tokens
+    # It tells no tokens of images.
+    await litellm.aimage_generation(model="openai/dall-e-3", prompt="a bell", user=subject, mock_response="https://a.test/1.png")
     # LiteLLM calls its callbacks in the background, and waits for them nowhere.
     running = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     await asyncio.wait(running, timeout=5)
-    print(f"requests=3 tokens.in={prompt_tokens} tokens.out={completion_tokens}")
+    print(f"requests=4 tokens.in={prompt_tokens} tokens.out={completion_tokens}")
 
 
 asyncio.run(main())

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::config::{EventTypeConfig, EventsConfig, UnitsSource};
+use super::config::{DataPath, EventTypeConfig, EventsConfig, UnitsSource};
 use super::event_object::{
     BYTE_ORDER_MARK, EventObject, Name, is_trace, json_error, number, shown, string, text, trace, unknown_field,
 };
@@ -132,10 +132,7 @@ impl<'a> CloudEvent<'a> {
             (Some(EventTypeConfig { metrics }), data) => {
                 let mut events = Vec::with_capacity(metrics.len());
                 for (metric, source) in metrics {
-                    let units = self.units(source, data)?;
-                    if is_zero(&units) {
-                        continue;
-                    }
+                    let Some(units) = self.units(source, data)?.filter(|units| !is_zero(units)) else { continue };
                     let metric = Some(metric.as_str().to_owned().into());
                     events.push(NewEvent { metric, units: Some(units), ..common.clone() });
                 }
@@ -173,21 +170,22 @@ impl<'a> CloudEvent<'a> {
         InvalidEvent::new(reason, detail)
     }
 
-    /// The units that a rule reads.
-    fn units(&self, source: &UnitsSource, data: Option<&'a RawValue>) -> Result<Cow<'a, str>, InvalidEvent> {
-        let path = match source {
-            UnitsSource::Fixed(units) => return Ok(units.to_string().into()),
+    /// The units that a rule reads. `None` if their path is optional and absent.
+    fn units(&self, source: &UnitsSource, data: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, InvalidEvent> {
+        let DataPath { names, is_optional } = match source {
+            UnitsSource::Fixed(units) => return Ok(Some(units.to_string().into())),
             UnitsSource::Path(path) => path,
         };
-        let lacks =
-            || bad_data(format_args!("the rule of events.types.{:?} reads {source}, which is absent", self.kind));
-        let mut value = data.ok_or_else(lacks)?;
-        for name in path {
-            let found = member(value, name).map_err(|error| bad_data(format_args!("{source}: {}", json_error(&error))));
-            value = found?.ok_or_else(lacks)?;
+        let mut value = data;
+        for name in names {
+            let Some(outer) = value else { break };
+            value = member(outer, name).map_err(|error| bad_data(format_args!("{source}: {}", json_error(&error))))?;
         }
-        let units = number(&source.to_string(), Some(value), RefusalReason::BadUnits)?;
-        units.ok_or_else(lacks)
+        if value.is_none() && !is_optional {
+            let kind = &self.kind;
+            return Err(bad_data(format_args!("the rule of events.types.{kind:?} reads {source}, which is absent")));
+        }
+        number(&source.to_string(), value, RefusalReason::BadUnits)
     }
 
     /// The data of an event without a rule.
@@ -379,7 +377,8 @@ mod tests {
     fn rules() -> EventsConfig {
         serde_json::from_str(
             r#"{"types":{"litellm_tokens":{"metrics":
-            {"tokens.in":"data.prompt_tokens","tokens.out":"data.usage.out","requests":1}}}}"#,
+            {"tokens.in":"data.prompt_tokens","tokens.out":"data.usage.out","requests":1}},
+            "calls_and_images":{"metrics":{"tokens.in":"data.usage.in?","requests":1}}}}"#,
         )
         .expect("rules")
     }
@@ -422,6 +421,11 @@ mod tests {
         assert_eq!(events(&rule), Ok(vec![of("requests", "1"), of("tokens.in", "5"), of("tokens.out", "7")]));
         let zeros = with("litellm_tokens", r#","data":{"prompt_tokens":0,"usage":{"out":"00"}}"#);
         assert_eq!(events(&zeros), Ok(vec![of("requests", "1")]));
+        for absent in ["", r#","data":{}"#, r#","data":{"usage":{}}"#] {
+            assert_eq!(events(&with("calls_and_images", absent)), Ok(vec![of("requests", "1")]), "{absent}");
+        }
+        let call = with("calls_and_images", r#","data":{"usage":{"in":5}}"#);
+        assert_eq!(events(&call), Ok(vec![of("requests", "1"), of("tokens.in", "5")]));
     }
 
     /// An event that is counted wrong is worse than one that is refused.
@@ -448,6 +452,8 @@ mod tests {
             (with("calls", r#","data":{"units":1,"x":1}"#), UnknownField, "\"data.x\" is not known"),
             (with("calls", r#","data":{"units":1,"units":1}"#), BadData, "\"units\" is there twice"),
             (with("calls", r#","data":{"units":null}"#), BadUnits, "data.units is null"),
+            (with("calls_and_images", r#","data":{"usage":5}"#), BadData, "data.usage.in?: invalid type"),
+            (with("calls_and_images", r#","data":{"usage":{"in":[]}}"#), BadUnits, "data.usage.in? is []"),
             (with("litellm_tokens", ""), BadData, "reads data.prompt_tokens, which is absent"),
             (
                 with("litellm_tokens", r#","data":{"prompt_tokens":1,"usage":{}}"#),

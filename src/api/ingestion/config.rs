@@ -13,6 +13,8 @@ use crate::types::units::UNITS_MAX;
 
 /// The first part of each path.
 const DATA: &str = "data";
+/// The end of a path that need not be there.
+const OPTIONAL: &str = "?";
 /// Maximum number of names in a path. JSON that is nested deeper is no usage event.
 const PATH_PARTS_MAX: usize = 8;
 
@@ -37,8 +39,17 @@ pub struct EventTypeConfig {
 pub enum UnitsSource {
     /// Each event uses these.
     Fixed(Units),
-    /// The number at this path of the data: names of members, from the outside inwards.
-    Path(Vec<String>),
+    /// The number at a path of the data.
+    Path(DataPath),
+}
+
+/// A path into the data of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataPath {
+    /// Names of members, from the outside inwards.
+    pub names: Vec<String>,
+    /// Data without it uses nothing, and is not refused. Written as `?` at the end.
+    pub is_optional: bool,
 }
 
 /// The text is no path.
@@ -50,11 +61,15 @@ impl FromStr for UnitsSource {
     type Err = UnitsSourceError;
 
     fn from_str(text: &str) -> Result<Self, UnitsSourceError> {
-        let mut parts = text.split('.').map(str::to_owned);
+        let (path, is_optional) = text.strip_suffix(OPTIONAL).map_or((text, false), |path| (path, true));
+        let mut parts = path.split('.').map(str::to_owned);
         let is_of_data = parts.next().as_deref() == Some(DATA);
-        let path: Vec<String> = parts.collect();
-        let is_path = (1..=PATH_PARTS_MAX).contains(&path.len()) && path.iter().all(|part| !part.is_empty());
-        if is_of_data && is_path { Ok(Self::Path(path)) } else { Err(UnitsSourceError(text.to_owned())) }
+        let names: Vec<String> = parts.collect();
+        let is_path = (1..=PATH_PARTS_MAX).contains(&names.len()) && names.iter().all(|name| !name.is_empty());
+        match is_of_data && is_path {
+            true => Ok(Self::Path(DataPath { names, is_optional })),
+            false => Err(UnitsSourceError(text.to_owned())),
+        }
     }
 }
 
@@ -62,7 +77,9 @@ impl fmt::Display for UnitsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(units) => units.fmt(f),
-            Self::Path(path) => write!(f, "{DATA}.{}", path.join(".")),
+            Self::Path(DataPath { names, is_optional }) => {
+                write!(f, "{DATA}.{}{}", names.join("."), if *is_optional { OPTIONAL } else { "" })
+            }
         }
     }
 }
@@ -100,10 +117,12 @@ mod tests {
     fn a_rule_names_a_number_or_a_path_into_the_data() {
         let read = |text: &str| serde_json::from_str::<UnitsSource>(text).map_err(|error| error.to_string());
         assert_eq!(read("3"), Ok(UnitsSource::Fixed(Units::new(3).expect("legal"))));
-        for path in ["data.tokens", "data.usage.prompt_tokens"] {
+        for path in ["data.tokens", "data.usage.prompt_tokens", "data.usage.prompt_tokens?"] {
             assert_eq!(read(&format!("{path:?}")).expect(path).to_string(), path);
         }
-        for bad in ["0", "-1", "1.5", "true", "\"\"", "\"data\"", "\"data.\"", "\"data..a\"", "\"a.b\"", "\"3\""] {
+        for bad in
+            ["0", "-1", "1.5", "true", "\"\"", "\"data\"", "\"data.\"", "\"data..a\"", "\"data.?\"", "\"a.b\"", "\"3\""]
+        {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(read("\"data.a.b.c.d.e.f.g.h.i\"").is_err(), "too deep");

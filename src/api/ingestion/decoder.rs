@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use serde::Deserializer as _;
@@ -42,6 +43,8 @@ pub(super) struct DecodeSettings<'a> {
     pub(super) idempotency_key: Option<&'a str>,
     /// The time of the server of Redis.
     pub(super) now: UnixMs,
+    /// `stream.late_max`.
+    pub(super) late_max: Duration,
 }
 
 /// What is wrong with a body as a whole.
@@ -240,7 +243,7 @@ impl Decoder<'_> {
         let id_of_key = id_of_key.map(|key| format!("{key}/{}", self.index));
         let checked = object.to_event(self.settings.ignores_unknown).and_then(|event| {
             let event = NewEvent { id: event.id.or_else(|| id_of_key.as_deref().map(Cow::from)), ..event };
-            event.check(self.decoded.entries.keys(), self.settings.now)?;
+            event.check(self.decoded.entries.keys(), self.settings.now, self.settings.late_max)?;
             Ok(event)
         });
         match checked {
@@ -262,11 +265,13 @@ impl Decoder<'_> {
         id: impl FnOnce() -> Option<String>,
         shown: impl FnOnce() -> Vec<(&'e str, Cow<'e, str>)>,
     ) {
-        let DecodeSettings { rules, ignores_unknown, now, .. } = self.settings;
+        let DecodeSettings { rules, ignores_unknown, now, late_max, .. } = self.settings;
         let checked = event.and_then(|event| {
             let events = event.events(rules, ignores_unknown)?;
             let keys = self.decoded.entries.keys();
-            let check = |one: &NewEvent<'_>| one.check(keys, now).map_err(|broken| event.explained(broken, one, rules));
+            let check = |one: &NewEvent<'_>| {
+                one.check(keys, now, late_max).map_err(|broken| event.explained(broken, one, rules))
+            };
             // Also if all its metrics are zero.
             check(&event.common())?;
             events.iter().try_for_each(check)?;

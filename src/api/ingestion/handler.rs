@@ -121,13 +121,13 @@ pub(in crate::api) async fn events(
     let caller = caller.0.map_or_else(String::new, |caller| caller.name.clone());
     let takes_no_content = request.takes_no_content();
     let Ingestion { partitions, rules, decoding, .. } = &api.ingestion;
-    let now = server_now(&api.checks, partitions).await?;
+    let arrival = (server_now(&api.checks, partitions).await?, api.reads.late_max);
     let (entries, rules) = (NewEntries::new(partitions), rules.current());
     let (decoded, reservation) = match request.is_large() {
-        false => request.decode(&rules, now, entries),
+        false => request.decode(&rules, arrival, entries),
         true => {
             let _permit = decoding.acquire().await.expect("never closed");
-            let decoded = tokio::task::spawn_blocking(move || request.decode(&rules, now, entries));
+            let decoded = tokio::task::spawn_blocking(move || request.decode(&rules, arrival, entries));
             decoded.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
         }
     }
@@ -143,10 +143,12 @@ pub(in crate::api) async fn events(
         let _reservation = reservation;
         append(&partitions, entries).await?;
         counter!(meters::HTTP_EVENTS_ACCEPTED).increment(accepted);
-        if !refused.is_empty() {
-            keep(&partitions, &caller, refused).await;
-        }
-        Ok::<(), Problem>(())
+        let kept = match refused.is_empty() {
+            true => Ok(()),
+            false => keep(&partitions, &caller, refused).await,
+        };
+        // If nothing was appended, the request may be sent again. Otherwise only the answer names the refused events.
+        if accepted == 0 { kept } else { Ok(()) }
     };
     tokio::spawn(appending.in_current_span())
         .await
@@ -204,8 +206,8 @@ async fn append(partitions: &Partitions, entries: NewEntries) -> Result<(), Prob
     Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).header(RETRY_AFTER, RETRY_AFTER_S))
 }
 
-/// Keeps refused events, and counts them.
-async fn keep(partitions: &Partitions, caller: &str, refused: Vec<RefusedInRequest>) {
+/// Keeps refused events, and counts them. 503 if Redis does not take them.
+async fn keep(partitions: &Partitions, caller: &str, refused: Vec<RefusedInRequest>) -> Result<(), Problem> {
     for RefusedInRequest { kept, .. } in &refused {
         counter!(meters::EVENTS_REFUSED, "reason" => kept.broken.reason.as_str()).increment(1);
     }
@@ -218,10 +220,10 @@ async fn keep(partitions: &Partitions, caller: &str, refused: Vec<RefusedInReque
     let kept: Vec<RefusedNewEvent> = refused.into_iter().map(|one| one.kept).collect();
     let source = format!("http:{caller}");
     let keeping = refused_events::keep(partitions, &source, &kept);
-    // The answer names them too, so they are not worth a failed request.
-    if let Err(problem) = within(CALL_TIMEOUT, keeping).await {
+    within(CALL_TIMEOUT, keeping).await.map_err(|problem: Problem| {
         tracing::warn!(name: ONCE_A_MINUTE, caller, problem = problem.detail(), "refused events were not kept");
-    }
+        problem.header(RETRY_AFTER, RETRY_AFTER_S)
+    })
 }
 
 fn shown(refused: &[RefusedInRequest]) -> Vec<RefusedEventReply> {

@@ -34,7 +34,7 @@ impl ReceivedBody {
     ///
     /// # Errors
     ///
-    /// 413 if it is too long, 408 if it is too slow, 503 if other bodies use all memory, 400 if it does not arrive completely.
+    /// 413 if it is too long, 408 if it is too slow, 503 if other bodies use all memory, 400 if a part does not arrive.
     pub(super) async fn receive(
         headers: &HeaderMap,
         body: Body,

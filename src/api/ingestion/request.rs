@@ -1,6 +1,7 @@
 //! A request with events: what its header says, and its body.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
 use axum::http::HeaderMap;
@@ -168,12 +169,13 @@ impl EventsRequest {
     pub(super) fn decode(
         self,
         rules: &EventsConfig,
-        now: UnixMs,
+        (now, late_max): (UnixMs, Duration),
         entries: NewEntries,
     ) -> Result<(DecodedEvents, BodyReservation), Problem> {
         let Self { form, headers, ignores_unknown, idempotency_key, body, .. } = self;
         let (body, mut reservation) = body.decompressed()?;
-        let settings = DecodeSettings { rules, ignores_unknown, idempotency_key: idempotency_key.as_deref(), now };
+        let idempotency_key = idempotency_key.as_deref();
+        let settings = DecodeSettings { rules, ignores_unknown, idempotency_key, now, late_max };
         let decoded = decode(form, &headers, &body, settings, entries, &mut reservation)?;
         Ok((decoded, reservation))
     }
