@@ -282,6 +282,8 @@ async fn unknown_fields_are_refused_or_ignored() {
         .expect_problem(400, "the field \"judge\" is not known");
     let body = r#"{"subject":"alice","unit":5,"judge":"1","id":"a"}"#;
     ingesting.send(JSON, body).await.expect_problem(400, "unknown_field: the field \"unit\" is not known");
+    // With what the producer meant, so that it can be sent again by hand.
+    assert_eq!(ingesting.refused()[1]["fields"], json!({"subject": "alice", "id": "a", "unit": "5"}));
     let ignoring = format!("{PATH}?unknown=ignore");
     let json = [("content-type", JSON)];
     expect_accepted(&ingesting.api.send("POST", &ignoring, &json, body).await, 1);

@@ -31,7 +31,7 @@ macro_rules! members {
         pub(super) struct EventObject<'a> {
             $($(#[$doc])* pub(super) $member: Option<&'a RawValue>,)+
             /// The first member with another name.
-            pub(super) unknown: Option<String>,
+            pub(super) unknown: Option<(String, &'a RawValue)>,
         }
 
         impl<'a> EventObject<'a> {
@@ -44,7 +44,7 @@ macro_rules! members {
                 let (slot, name) = match name {
                     $($name => (&mut self.$member, $name),)+
                     _ => {
-                        self.unknown.get_or_insert_with(|| shown(name));
+                        self.unknown.get_or_insert_with(|| (shown(name), value));
                         return Ok(());
                     }
                 };
@@ -143,7 +143,8 @@ impl<'a> EventObject<'a> {
         let of_cloud_events = [("source", self.source), ("type", self.kind), ("time", self.time), ("data", self.data)];
         let first_of_cloud_events = of_cloud_events.into_iter().find_map(|(name, value)| value.map(|_| name));
         let first_of_cloud_events = first_of_cloud_events.or(self.data_base64.map(|_| "data_base64"));
-        if let Some(name) = self.unknown.as_deref().or(first_of_cloud_events)
+        let unknown = self.unknown.as_ref().map(|(name, _)| name.as_str());
+        if let Some(name) = unknown.or(first_of_cloud_events)
             && !ignores_unknown
         {
             return Err(unknown_field(name, FIELDS));
@@ -159,12 +160,13 @@ impl<'a> EventObject<'a> {
         })
     }
 
-    /// The members as text, for people who look for a mistake.
-    pub(super) fn shown_fields(&self) -> Vec<(&'static str, Cow<'a, str>)> {
-        let shown = |(name, value): (&'static str, &'a RawValue)| {
-            (name, content(value).ok().flatten().unwrap_or(Cow::Borrowed(value.get())))
-        };
-        self.members().map(shown).collect()
+    /// The known members and the first other one as text, for people who look for a mistake.
+    pub(super) fn shown_fields(&self) -> Vec<(&str, Cow<'_, str>)> {
+        let text = |value: &'a RawValue| content(value).ok().flatten().unwrap_or(Cow::Borrowed(value.get()));
+        let mut shown: Vec<(&str, Cow<'_, str>)> = Vec::new();
+        shown.extend(self.members().map(|(name, value)| (name, text(value))));
+        shown.extend(self.unknown.as_ref().map(|(name, value)| (name.as_str(), text(value))));
+        shown
     }
 }
 
