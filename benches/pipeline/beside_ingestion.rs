@@ -95,7 +95,7 @@ struct Producer {
 
 impl Producer {
     fn start(address: SocketAddr) -> anyhow::Result<Self> {
-        let request = ingestion::request(Way::Http, address, 0, BATCH);
+        let request = ingestion::request(Way::Http, address, (0, BATCH), None);
         let (is_stopped, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counter) = (Arc::clone(&is_stopped), Arc::clone(&sent));
         let mut requests = TcpStream::connect(address)?;

@@ -20,8 +20,9 @@ const TOTALS: &str = "quota_totals:{usage}";
 const SUBJECTS: usize = 10_000;
 /// Producers, each with a connection that it keeps.
 const PRODUCERS: usize = 2;
-/// Events per request or pipeline, and events of a round.
-const BATCHES: [(usize, usize); 3] = [(1, 20_000), (100, 400_000), (1_000, 1_000_000)];
+/// Events per request or pipeline, events of a round, and whether each has an id.
+const LOADS: [(usize, usize, bool); 4] =
+    [(1, 20_000, false), (100, 400_000, false), (1_000, 1_000_000, false), (1_000, 1_000_000, true)];
 /// How long a round may take.
 const ROUND_MAX: Duration = Duration::from_secs(120);
 
@@ -47,14 +48,18 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         "| events per request | HTTP answered | HTTP counted | XADD answered | XADD counted | HTTP/XADD counted | daemon CPU us/event |"
     );
     println!("|---|---|---|---|---|---|---|");
-    for (batch, events) in BATCHES {
+    // Over all rounds, so that no id is sent again.
+    let mut sent = 0;
+    for (batch, events, has_ids) in LOADS {
         let events = size.pick(events, events.min(20_000));
         let mut figures: [[Series; 2]; 2] = Default::default();
         let mut cpu_us = Series::default();
         for _ in 0..rounds {
             for way in [Way::Http, Way::Xadd] {
                 let before = daemon.cpu_us()?;
-                let took = round(way, &mut connection, &daemon, server.port(), (batch, events))?;
+                let ids_from = has_ids.then_some(sent);
+                let took = round(way, &mut connection, &daemon, server.port(), (batch, events, ids_from))?;
+                sent += events;
                 for (series, seconds) in figures[way as usize].iter_mut().zip(took) {
                     series.push(events as f64 / seconds);
                 }
@@ -65,7 +70,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         }
         let [[http, http_counted], [xadd, xadd_counted]] = figures.map(|of| of.map(|series| series.median()));
         println!(
-            "| {batch} | {} | {} | {} | {} | {:.2} | {:.2} |",
+            "| {batch}{} | {} | {} | {} | {} | {:.2} | {:.2} |",
+            if has_ids { ", with ids" } else { "" },
             thousands(http),
             thousands(http_counted),
             thousands(xadd),
@@ -84,14 +90,14 @@ fn round(
     connection: &mut Connection,
     daemon: &Daemon,
     port: u16,
-    (batch, events): (usize, usize),
+    (batch, events, ids_from): (usize, usize, Option<usize>),
 ) -> anyhow::Result<[f64; 2]> {
     let expected = counted(connection)? + events as u64;
     // The requests are made before the clock starts.
     let shares: Vec<Vec<Vec<u8>>> = (0..PRODUCERS)
         .map(|producer| {
             let requests = (producer * events / batch / PRODUCERS)..((producer + 1) * events / batch / PRODUCERS);
-            requests.map(|number| request(way, daemon.address, number, batch)).collect()
+            requests.map(|number| request(way, daemon.address, (number, batch), ids_from)).collect()
         })
         .collect();
     let began = Instant::now();
@@ -128,14 +134,24 @@ pub(crate) fn wait_counted(connection: &mut Connection, expected: u64, began: In
     Ok(())
 }
 
-/// One request or pipeline.
-pub(crate) fn request(way: Way, address: SocketAddr, number: usize, batch: usize) -> Vec<u8> {
-    let events = (number * batch..(number + 1) * batch).map(|event| (event * 7_919 % SUBJECTS, event % 9 + 1));
+/// One request or pipeline. The ids of events begin with a number, and are as long as random ones.
+pub(crate) fn request(
+    way: Way,
+    address: SocketAddr,
+    (number, batch): (usize, usize),
+    ids_from: Option<usize>,
+) -> Vec<u8> {
+    let events = (number * batch..(number + 1) * batch).map(|event| {
+        let id = ids_from.map(|from| format!("{:022x}", from + event));
+        (event * 7_919 % SUBJECTS, event % 9 + 1, id)
+    });
     match way {
         Way::Http => {
-            let lines: String = events
-                .map(|(subject, units)| format!("{{\"subject\":\"customer-{subject}\",\"units\":{units}}}\n"))
-                .collect();
+            let line = |(subject, units, id): (usize, usize, Option<String>)| {
+                let id = id.map(|id| format!(",\"id\":\"{id}\"")).unwrap_or_default();
+                format!("{{\"subject\":\"customer-{subject}\",\"units\":{units}{id}}}\n")
+            };
+            let lines: String = events.map(line).collect();
             format!(
                 "POST /v1/events HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\
                  Content-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n{lines}",
@@ -145,9 +161,10 @@ pub(crate) fn request(way: Way, address: SocketAddr, number: usize, batch: usize
         }
         Way::Xadd => {
             let mut pipeline = redis::pipe();
-            for (subject, units) in events {
+            for (subject, units, id) in events {
                 let command = pipeline.cmd("XADD").arg(STREAM).arg("*");
                 command.arg("subject").arg(format!("customer-{subject}")).arg("units").arg(units);
+                id.into_iter().for_each(|id| _ = command.arg("id").arg(id));
             }
             pipeline.get_packed_pipeline()
         }
