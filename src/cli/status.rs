@@ -82,6 +82,7 @@ fn row(NotifiedAlertView { alert, deliveries }: &NotifiedAlertView) -> Vec<Strin
         AlertOutcome::HigherSent => "by a higher threshold".to_owned(),
         AlertOutcome::Muted => "muted".to_owned(),
         AlertOutcome::Nobody => "nobody".to_owned(),
+        AlertOutcome::Unknown => "unknown".to_owned(),
     };
     vec![
         at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%m-%d %H:%M").to_string()),
