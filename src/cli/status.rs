@@ -88,7 +88,7 @@ fn row(NotifiedAlertView { alert, deliveries }: &NotifiedAlertView) -> Vec<Strin
         at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%m-%d %H:%M").to_string()),
         alert.subject.to_string(),
         format!("{}/{}", alert.metric, alert.window),
-        alert.threshold.label(),
+        alert.unit.threshold(alert.threshold),
         notified,
     ]
 }
