@@ -57,6 +57,9 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
         text.contains("80 of 100 requests a day (80.0%)") && text.contains("80 of 100 requests a month (80.0%)"),
         "{text}"
     );
+    // It names the threads of both periods.
+    let threads = mail.header("In-Reply-To");
+    assert_eq!((threads.matches("<period_").count(), mail.count("References")), (2, 0), "{threads}");
     let quoted = mail.header("Message-ID");
     let message = quoted.split(['<', '@']).nth(1).expect("a Message-ID").to_owned();
     assert!(message.starts_with("digest_"), "{quoted}");
@@ -104,8 +107,9 @@ async fn a_digest_tells_everything_once_and_a_used_up_limit_at_once() {
     }
     // A used up limit is told at once: to people in one message, to programs one by one.
     api.use_units("alice", 20).await;
-    let mut told =
-        [next_mail(&mut api).await, next_mail(&mut api).await].map(|(to, mail)| (to, mail.header("Subject")));
+    let mails = [next_mail(&mut api).await, next_mail(&mut api).await];
+    assert!(mails.iter().all(|(_, mail)| mail.header("In-Reply-To") == threads), "{threads}");
+    let mut told = mails.map(|(to, mail)| (to, mail.header("Subject")));
     told.sort();
     assert_eq!(told, [("later@b.test".to_owned(), subject.clone()), ("plain@b.test".to_owned(), subject.clone())]);
     let at_once = [next_request(&mut receiver).await, next_request(&mut receiver).await];
