@@ -94,6 +94,15 @@ async fn a_quiet_contact_hears_of_a_warning_later_and_of_a_used_up_limit_at_once
     let explained = run(&["explain", &id]).expect_done().replace("\n  ", " ");
     assert!(explained.contains("or the contact had been told of a higher threshold"), "{explained}");
     assert!(api.mailbox.try_next().is_none(), "each contact was told once of each alert");
+
+    // The delivery keeps where it went.
+    let delivered = deliveries(&api, "delivered").await.pop().expect("some");
+    for address in ["awake@b.test", "asleep@b.test"] {
+        run(&["contact", "remove", "alice", address]).expect_done();
+    }
+    let explained = run(&["explain", delivered["id"].as_str().expect("an id")]).expect_done().replace("\n  ", " ");
+    let said = "(email a***@b.test), which the subject does not have any more";
+    assert!(explained.contains(said), "{explained}");
 }
 
 /// With `quiet_all` a used up limit waits too; and who pays by the month hears of months only.

@@ -79,8 +79,8 @@ fn fan_out(facts: &DeliveryFacts<'_>) -> String {
     let Some(contact) = &facts.detail.contact else {
         return format!("It was fanned out at {made} to nobody: {}.", no_recipient_reason(facts.contacts));
     };
-    let (channel, address) =
-        (delivery.channel.as_str(), contact.address.as_deref().unwrap_or("an address that is not known"));
+    let address = contact.address.as_deref().or(facts.detail.logged_address.as_deref());
+    let (channel, address) = (delivery.channel.as_str(), address.unwrap_or("an address that is not known"));
     let status = match contact.status {
         DeliveryContactStatus::Current => String::new(),
         DeliveryContactStatus::Muted => {
