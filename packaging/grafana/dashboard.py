@@ -110,6 +110,8 @@ ROWS = {
               (increase("quotabell_alerts_ended_total", "reason"), "{{reason}}")),
         graph("Notices raised", "Forecasts, spikes, silences, expiring grants and ends of alerts.", "short",
               (increase("quotabell_notices_raised_total", "type"), "{{type}}")),
+        graph("Hourly pass", "Time since the newest complete one, which updates forecasts.", "s",
+              ("time() - min(quotabell_hourly_pass_last_success_timestamp_seconds)", "age")),
         graph("Deliveries made", "By channel. none: no contact is known.", "short",
               (increase("quotabell_deliveries_made_total", "channel"), "{{channel}}")),
         graph("Contacts", "Contacts that were disabled, and configured ones that should be changed.", "short",

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::channels::REGISTRY;
 use crate::ledger::query::lag;
+use crate::ledger::usage_profiles::{self, PassMark};
 use crate::outbox::{DestinationCounts, totals};
 use crate::redis_client::{Partition, Partitions};
 use crate::types::{Destination, meters};
@@ -62,6 +63,9 @@ async fn read(partition: Partition) -> Option<Vec<String>> {
     }
     if let Ok(entries) = lag(client, keys).await {
         set(meters::LAG, entries as f64);
+    }
+    if let Ok(PassMark { passed: Some(began), .. }) = usage_profiles::mark(&partition).await {
+        set(meters::HOURLY_PASS, began.0 as f64 / 1000.0);
     }
     if let Ok(totals) = totals(client, keys).await {
         let age_ms = totals.oldest_pending.map_or(0, |oldest| (totals.now.0 - oldest.0).max(0));

@@ -99,7 +99,7 @@ fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
         raised_at(alert),
         alert.subject.to_string(),
         alert.metric.to_string(),
-        reached(alert),
+        reached(alert, format),
         format.amount(alert.used),
         format.amount(alert.limit),
         alert.period.to_string(),
@@ -108,8 +108,8 @@ fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
 }
 
 /// The threshold, and whether the alert has ended.
-fn reached(alert: &Alert) -> String {
-    let label = alert.threshold.label();
+fn reached(alert: &Alert, format: &MetricFormat) -> String {
+    let label = format.threshold(alert.threshold);
     let has_ended = alert.status.is_some_and(|status| status.state == AlertState::Ended);
     if has_ended { format!("{label} {}", AlertState::Ended) } else { label }
 }

@@ -118,6 +118,23 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
             "leave --kind out, or name one of them",
         ));
     }
+    let is_body = named.as_ref().is_none_or(|part| bodies.iter().any(|known| known.name == part));
+    if args.locale.is_some() && is_body {
+        let wrong = "--locale applies only to emails: chats and other receivers of webhooks get English";
+        return Err(hint::usage(wrong, "leave --locale out, or name a text of an email"));
+    }
+    // A preview would show an incident that no message opens.
+    let is_never_sent = |part: &String| part.ends_with("usage-notice") || part.ends_with("digest");
+    if let (Some(format), Some(part)) = (
+        args.format.as_ref().filter(|format| format.has_incidents()),
+        named.as_ref().filter(|part| is_never_sent(part)),
+    ) {
+        let wrong = format!("{format} gets no message of the kind {part}");
+        return Err(hint::usage(
+            wrong,
+            "forecasts, spikes, silences and digests would open incidents that nothing closes",
+        ));
+    }
     match (named, &args.format, body) {
         (Some(part), Some(format), Some(body)) if bodies.iter().all(|known| known.name != part) => {
             let wrong = format!("{part} has no formats, only {body} has");

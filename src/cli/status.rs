@@ -82,12 +82,13 @@ fn row(NotifiedAlertView { alert, deliveries }: &NotifiedAlertView) -> Vec<Strin
         AlertOutcome::HigherSent => "by a higher threshold".to_owned(),
         AlertOutcome::Muted => "muted".to_owned(),
         AlertOutcome::Nobody => "nobody".to_owned(),
+        AlertOutcome::Unknown => "unknown".to_owned(),
     };
     vec![
         at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%m-%d %H:%M").to_string()),
         alert.subject.to_string(),
         format!("{}/{}", alert.metric, alert.window),
-        alert.threshold.label(),
+        alert.unit.threshold(alert.threshold),
         notified,
     ]
 }

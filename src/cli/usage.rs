@@ -132,7 +132,7 @@ fn row(
         true => "over".to_owned(),
         false => format!("in {}", rounded(end.0.since(now))),
     });
-    let alerts: Vec<String> = window.alerts.iter().map(|alert| alert.threshold.label()).collect();
+    let alerts: Vec<String> = window.alerts.iter().map(|alert| format.threshold(alert.threshold)).collect();
     vec![
         format.labelled(metric),
         window.window.to_string(),
@@ -142,6 +142,6 @@ fn row(
         or_dash(window.used_percent.map(|percent| format!("{percent:.1}%"))),
         window.used.map_or_else(String::new, |used| bar(used, window.limit, thresholds)),
         or_dash(resets),
-        or_dash(Some(alerts.join(" ")).filter(|text| !text.is_empty())),
+        or_dash(Some(alerts.join(", ")).filter(|text| !text.is_empty())),
     ]
 }

@@ -127,7 +127,7 @@ fn row(alert: &WhatIfAlertView) -> Vec<String> {
         alert.subject.to_string(),
         alert.metric.to_string(),
         alert.period.to_string(),
-        alert.threshold.to_string(),
+        alert.format.threshold(alert.threshold),
         alert.format.amount(alert.used),
         alert.format.amount(alert.limit),
         alert.to.iter().map(recipient).collect::<Vec<_>>().join(" "),

@@ -93,7 +93,7 @@ fn in_words(message: &str, is_secret: bool) -> String {
         "a string" => "text in quotes",
         "a boolean" => "true or false",
         // The hint states the range, which is narrower than that of the type.
-        "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
         "f64" => "a number",
         "a sequence" => "a list",
         "path string" => "a path in quotes",

@@ -225,8 +225,13 @@ impl NoticeJudge for StoredNoticeJudge {
         Box::pin(self.judge(notice, now))
     }
 
-    fn is_alert_true<'a>(&'a self, alert: &'a Alert, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>> {
-        Box::pin(self.judge_alert(alert, now))
+    fn is_alert_true<'a>(
+        &'a self,
+        alert: &'a Alert,
+        contact: &'a ContactId,
+        now: UnixMs,
+    ) -> BoxFuture<'a, RedisResult<bool>> {
+        Box::pin(self.judge_alert(alert, contact, now))
     }
 
     fn resolved<'a>(

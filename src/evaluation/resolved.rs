@@ -169,14 +169,14 @@ async fn states(
 
 /// A delivery as it is stored.
 #[derive(Debug, Clone, Copy)]
-struct StoredDelivery {
-    state: DeliveryState,
+pub(super) struct StoredDelivery {
+    pub(super) state: DeliveryState,
     /// Whether an attempt may be in progress or its outcome not recorded: also after the end of the lease, until
     /// another worker takes it.
     is_leased: bool,
 }
 
-async fn stored_deliveries(
+pub(super) async fn stored_deliveries(
     Partition { client, keys }: &Partition,
     ids: &[DeliveryId],
 ) -> RedisResult<Vec<Option<StoredDelivery>>> {

@@ -14,9 +14,14 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
     /// Whether the notice is still true. Changes nothing. After an error the outbox attempts the delivery again.
     fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
 
-    /// Whether an alert that had to wait is still true. Changes nothing. After an error the outbox attempts the
-    /// delivery again.
-    fn is_alert_true<'a>(&'a self, alert: &'a Alert, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
+    /// Whether an alert that had to wait is still true, and this contact was not told of a higher one since. Changes
+    /// nothing. After an error the outbox attempts the delivery again.
+    fn is_alert_true<'a>(
+        &'a self,
+        alert: &'a Alert,
+        contact: &'a ContactId,
+        now: UnixMs,
+    ) -> BoxFuture<'a, RedisResult<bool>>;
 
     /// Whether alerts that were delivered to this contact have ended. Those that leave in the same message count as
     /// delivered. If one is open again, the end is withdrawn, and the next one is raised as a new notice. After an

@@ -110,7 +110,7 @@ impl ChannelNotifier {
             Notification::Usage(notice) => judge.is_true(notice, request.now).await,
             // Only the first attempt: a message that was attempted before is sent again whole.
             Notification::Alert(alert) if request.attempts <= 1 && request.waited_until.is_some() => {
-                judge.is_alert_true(alert, request.now).await
+                judge.is_alert_true(alert, &request.contact.id, request.now).await
             }
             _ => return None,
         };

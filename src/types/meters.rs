@@ -99,6 +99,7 @@ meters! {
     CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
     HISTORY_DAYS_LEFT = Gauge "quotabell_history_days_left" "Days that are over whose counters are not archived yet";
     HISTORY_METRICS_LEFT = Gauge "quotabell_history_metrics_left" "Metrics that are left of the day that is being archived";
+    HOURLY_PASS = Gauge "quotabell_hourly_pass_last_success_timestamp_seconds" "Unix time at which the newest complete hourly pass began, which updates forecasts";
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
     COUNTING_STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator fixes what the log names";
     READING = Gauge "quotabell_reading" "1 while this daemon reads the partition, 0 while another does";

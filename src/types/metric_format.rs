@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::text::{grouped, pluralize};
-use super::{DisplayName, Metric};
+use super::units::Units;
+use super::{DisplayName, Metric, Threshold};
 
 /// Maximum scale: 2^53 - 1, the largest count, has 16 digits.
 pub const SCALE_MAX: u8 = 15;
@@ -53,6 +54,19 @@ const fn is_zero(scale: &u8) -> bool {
     *scale == 0
 }
 
+impl MetricUnit {
+    /// A threshold in English: `80%`, `used 12.50 USD`, `remaining 1,000`.
+    pub fn threshold(&self, threshold: Threshold) -> String {
+        let unit = self.unit.as_ref().map_or("", DisplayName::as_str);
+        let amount = |units: Units| amount(units.get(), self.scale, unit, ",");
+        match threshold {
+            Threshold::Percent(percent) => format!("{percent}%"),
+            Threshold::Used(units) => format!("used {}", amount(units)),
+            Threshold::Remaining(units) => format!("remaining {}", amount(units)),
+        }
+    }
+}
+
 impl MetricFormat {
     /// The name of the metric in texts.
     pub fn name_of<'a>(&'a self, metric: &'a Metric) -> &'a str {
@@ -67,6 +81,11 @@ impl MetricFormat {
     /// The unit and the scale, without the name.
     pub fn unit(&self) -> MetricUnit {
         MetricUnit { unit: self.unit.clone(), scale: self.scale }
+    }
+
+    /// A threshold in English: `80%`, `used 12.50 USD`, `remaining 1,000`.
+    pub fn threshold(&self, threshold: Threshold) -> String {
+        self.unit().threshold(threshold)
     }
 
     /// A count in English with its unit, if it has one: `12,500`, `12.50 USD`.
@@ -127,7 +146,10 @@ mod tests {
         assert_eq!(of(None, 0).counted(1), "1 unit");
         assert_eq!(of(None, 0).counted(5000), "5,000 units");
         assert_eq!(of(None, 2).counted(100), "1.00 units");
-        assert_eq!(of(Some("USD"), 6).counted(12_500_000), "12.50 USD");
+        let usd = of(Some("USD"), 6);
+        assert_eq!(usd.counted(12_500_000), "12.50 USD");
+        let thresholds = ["80", "used:12500000", "remaining:1000"].map(|text| text.parse().expect("legal"));
+        assert_eq!(thresholds.map(|of| usd.threshold(of)), ["80%", "used 12.50 USD", "remaining 0.001 USD"]);
     }
 
     proptest! {

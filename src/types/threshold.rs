@@ -98,7 +98,7 @@ impl Threshold {
         }
     }
 
-    /// The threshold for people, with the unit of a percentage: `80%`, `used:5000`.
+    /// The threshold as settings have it, with the unit of a percentage: `80%`, `used:5000`.
     pub fn label(self) -> String {
         match self {
             Self::Percent(percent) => format!("{percent}%"),

@@ -1,5 +1,6 @@
 //! Who was notified of an alert. The id of a delivery is a hash of its alert and its contact, so the deliveries to the
-//! present contacts are found without an index. Those to contacts that were removed meanwhile are not.
+//! present contacts are found without an index. If none of them got it, the newest deliveries of the subject are
+//! searched for those to contacts that were removed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +11,18 @@ use serde::Serialize;
 use super::Observer;
 use crate::contacts::Contact;
 use crate::contacts::resolver::ResolvedContacts;
-use crate::outbox::MultiplePolicy;
 use crate::outbox::fan_out::NO_CONTACT;
+use crate::outbox::subject_deliveries::newest_of_each;
+use crate::outbox::{ENDED_DELIVERY_TTL, MultiplePolicy};
 use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
 use crate::types::text_form::text_enum;
-use crate::types::{Alert, Channel, ContactId, DeliveryId, DeliveryState, Metric, Mute, Subject};
+use crate::types::{Alert, Channel, ContactId, DeliveryId, DeliveryState, Metric, Mute, Subject, UnixMs};
+
+/// Number of deliveries that are searched for those to removed contacts, over all subjects; a subject of many has at
+/// least [`SEARCHED_MIN`].
+const SEARCHED_MAX: usize = 2_000;
+const SEARCHED_MIN: usize = 8;
 
 text_enum! {
     /// Whether somebody was notified of an alert.
@@ -31,10 +38,13 @@ text_enum! {
         /// None has arrived, and none will be attempted: the subject has no contact, no contact accepts the threshold,
         /// or every delivery ended without arriving, and not all of them because of a mute.
         Nobody = "nobody",
+        /// None is known to have arrived, but the alert is older than 14 days, for which ended deliveries are kept, or
+        /// its subject has too many deliveries to search.
+        Unknown = "unknown",
     }
 }
 
-/// The deliveries of an alert to the contacts that its subject has now.
+/// The deliveries of an alert: to the contacts that its subject has now and, if none of them got it, to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "AlertDeliveries")]
 pub struct AlertDeliveriesView {
@@ -58,6 +68,17 @@ pub struct AlertDeliveryView {
     pub state: DeliveryState,
 }
 
+impl AlertDeliveryView {
+    /// Whether it has arrived or will be attempted.
+    fn is_hopeful(&self) -> bool {
+        match self.state {
+            DeliveryState::Delivered => true,
+            DeliveryState::Pending => self.channel != Channel::None,
+            _ => false,
+        }
+    }
+}
+
 impl AlertDeliveriesView {
     /// Whether it waits because the subject has no contact.
     pub fn waits_for_contact(&self) -> bool {
@@ -76,7 +97,8 @@ pub struct AlertOutcomes {
 }
 
 impl Observer {
-    /// Reads the deliveries of these alerts: in four calls, and one more if an alert has none.
+    /// Reads the deliveries of these alerts: in four calls, two more if nobody is known to have got an alert, and one
+    /// more if an alert has no delivery.
     pub async fn outcomes(&self, alerts: &[&Alert]) -> RedisResult<AlertOutcomes> {
         if alerts.is_empty() {
             return Ok(AlertOutcomes::default());
@@ -97,7 +119,7 @@ impl Observer {
         }
         let stored: Vec<(Option<String>, Option<String>)> = client.pipe(&pipeline).await?;
         let mut stored = stored.into_iter();
-        let deliveries: Vec<Vec<AlertDeliveryView>> = alerts
+        let mut deliveries: Vec<Vec<AlertDeliveryView>> = alerts
             .iter()
             .map(|alert| {
                 let of_contacts = ids[&alert.subject].iter().zip(stored.by_ref());
@@ -109,15 +131,64 @@ impl Observer {
                 of_contacts.filter_map(view).collect()
             })
             .collect();
+        let unsearched = self.add_to_removed(alerts, &mut deliveries).await?;
         let is_fanned_out = deliveries.iter().all(|of_alert| !of_alert.is_empty()) || self.outbox_is_empty().await?;
-        let mutes = self.mutes_of(alerts).await?;
+        let now = client.server_time().await?;
+        let mutes = self.mutes_of(alerts, now).await?;
         let judged = alerts.iter().zip(deliveries).map(|(alert, deliveries)| {
             let mute = mutes.get(&(&alert.subject, &alert.metric)).cloned();
-            self.judge(alert, deliveries, mute, is_fanned_out)
+            let mut judged = self.judge(alert, deliveries, mute, is_fanned_out);
+            let may_be_unread =
+                unsearched.contains(&alert.subject) || now.since(alert.raised_at_ms) > ENDED_DELIVERY_TTL;
+            if may_be_unread && judged.outcome == AlertOutcome::Nobody && !judged.waits_for_contact() {
+                judged.outcome = AlertOutcome::Unknown;
+            }
+            judged
         });
         let with_disabled = subjects.into_iter().zip(contacts).filter(|(_, contacts)| !contacts.disabled.is_empty());
         let disabled = with_disabled.map(|(subject, contacts)| (subject.clone(), contacts.disabled)).collect();
         Ok(AlertOutcomes { deliveries: judged.collect(), disabled })
+    }
+
+    /// Adds the deliveries to removed contacts, of alerts that no present contact got or will get. Returns the subjects
+    /// with more deliveries than are searched.
+    async fn add_to_removed<'a>(
+        &self,
+        alerts: &[&'a Alert],
+        deliveries: &mut [Vec<AlertDeliveryView>],
+    ) -> RedisResult<BTreeSet<&'a Subject>> {
+        let unheard = alerts.iter().zip(deliveries).filter(|(_, of)| !of.iter().any(AlertDeliveryView::is_hopeful));
+        let mut unheard: BTreeMap<&str, (&Subject, &mut Vec<AlertDeliveryView>)> =
+            unheard.map(|(alert, of)| (alert.id.as_str(), (&alert.subject, of))).collect();
+        let subjects: BTreeSet<&Subject> = unheard.values().map(|(subject, _)| *subject).collect();
+        if subjects.is_empty() {
+            return Ok(subjects);
+        }
+        let searched_max = (SEARCHED_MAX / subjects.len()).max(SEARCHED_MIN);
+        let mut listed = newest_of_each(&self.partitions, subjects.iter().copied(), searched_max + 1).await?;
+        let unsearched = subjects.iter().zip(&listed).filter(|(_, ids)| ids.len() > searched_max);
+        let unsearched = unsearched.map(|(subject, _)| *subject).collect();
+        let mut pipeline = redis::pipe();
+        for (subject, ids) in subjects.into_iter().zip(&mut listed) {
+            ids.truncate(searched_max);
+            let keys = &self.partitions.partition_of(subject).keys;
+            for id in ids {
+                pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&["alert_id", "contact_id", "channel", "state"]);
+            }
+        }
+        let found: Vec<[Option<String>; 4]> = self.partitions.first().client.pipe(&pipeline).await?;
+        for (id, [alert, contact_id, channel, state]) in listed.into_iter().flatten().zip(found) {
+            let Some((_, known)) = alert.and_then(|alert| unheard.get_mut(alert.as_str())) else { continue };
+            let channel = channel.and_then(|channel| Channel::from_stored(&channel));
+            let state = state.and_then(|state| DeliveryState::from_stored(&state));
+            let (Some(contact_id), Some(channel), Some(state)) = (contact_id, channel, state) else { continue };
+            // What a removed contact did not get before, others got or nobody.
+            if state != DeliveryState::Cancelled && known.iter().all(|of| of.id != id) {
+                let contact_id = ContactId::from_stored(&contact_id);
+                known.push(AlertDeliveryView { id, contact_id, channel, state });
+            }
+        }
+        Ok(unsearched)
     }
 
     /// The contacts that an alert may have been sent to, as far as they still exist.
@@ -129,7 +200,11 @@ impl Observer {
     }
 
     /// The mutes that are in force, by subject and metric. A key of another type mutes nothing.
-    async fn mutes_of<'a>(&self, alerts: &[&'a Alert]) -> RedisResult<BTreeMap<(&'a Subject, &'a Metric), Mute>> {
+    async fn mutes_of<'a>(
+        &self,
+        alerts: &[&'a Alert],
+        now: UnixMs,
+    ) -> RedisResult<BTreeMap<(&'a Subject, &'a Metric), Mute>> {
         let first = self.partitions.first();
         let of: BTreeSet<(&Subject, &Metric)> = alerts.iter().map(|alert| (&alert.subject, &alert.metric)).collect();
         let mut pipeline = redis::pipe();
@@ -139,7 +214,6 @@ impl Observer {
             pipeline.cmd("HMGET").arg(first.keys.subject(subject)).arg(&fields);
         }
         let replies: Vec<RedisResult<Value>> = first.client.pipe(&pipeline).await?;
-        let now = first.client.server_time().await?;
         let in_force = of.into_iter().zip(replies).filter_map(|((subject, metric), reply)| {
             let values = Vec::<Option<Vec<u8>>>::from_redis_value(reply.ok()?).ok()?;
             let fields = [mute_field(None), mute_field(Some(metric))].into_iter().zip(values);
@@ -168,11 +242,10 @@ impl Observer {
     ) -> AlertDeliveriesView {
         let in_state = |state| deliveries.iter().filter(move |delivery| delivery.state == state);
         let notified = in_state(DeliveryState::Delivered).count();
-        let will_be_attempted = in_state(DeliveryState::Pending).any(|delivery| delivery.channel != Channel::None);
         let leaves_to_higher = self.on_multiple == MultiplePolicy::Highest && !alert.higher_thresholds.is_empty();
         let outcome = match deliveries.as_slice() {
             _ if notified > 0 => AlertOutcome::Notified,
-            _ if will_be_attempted => AlertOutcome::OnTheWay,
+            _ if deliveries.iter().any(AlertDeliveryView::is_hopeful) => AlertOutcome::OnTheWay,
             [] if leaves_to_higher => AlertOutcome::HigherSent,
             [] if !is_fanned_out => AlertOutcome::OnTheWay,
             [_, ..] if in_state(DeliveryState::Muted).count() == deliveries.len() => AlertOutcome::Muted,

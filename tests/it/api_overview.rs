@@ -110,18 +110,36 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
     }
     let alone = raise(&outbox.client, "alone", 100, 5000, 500).await;
     outbox.fan_out_new(&alone, &[]).await;
+    // It was told although its contact is gone. Of the others, too much is stored to tell, or nothing any more.
+    outbox.set_contacts(&subject("told"), "[]").await;
+    raise(&outbox.client, "busy", 80, 4500, 6000).await;
+    let busy = format!("{}busy", outbox.keys.subject_deliveries_prefix());
+    let listed = (0..=2000).flat_map(|n| ["9007199254740991".to_owned(), format!("delivery_{n}")]);
+    let _: u64 = outbox.run("ZADD", &[&[busy][..], &listed.collect::<Vec<_>>()].concat()).await;
+    raise(&outbox.client, "old", 80, 4500, 15 * 86_400_000).await;
     let (daemon, api) = idle(&outbox).await;
     let listed = get(&api, "/v1/alerts/newest").await;
-    assert_eq!(column(&listed["alerts"], "subject"), ["alone", "pending", "dead", "muted", "told"]);
-    assert_eq!(column(&listed["alerts"], "outcome"), ["nobody", "on_the_way", "nobody", "muted", "notified"]);
-    assert_eq!((&listed["examined"], &listed["next"]), (&json!(5), &Value::Null));
+    let names = ["alone", "pending", "dead", "muted", "told", "busy", "old"];
+    assert_eq!(column(&listed["alerts"], "subject"), names);
+    let outcomes = ["nobody", "on_the_way", "nobody", "muted", "notified", "unknown", "unknown"];
+    assert_eq!(column(&listed["alerts"], "outcome"), outcomes);
+    assert_eq!(listed["alerts"][4]["deliveries"][0]["contact_id"], json!(email("told").id));
+    assert_eq!((&listed["examined"], &listed["next"]), (&json!(7), &Value::Null));
+    let overview = get(&api, "/v1/overview").await;
+    let problems = overview["problems"].as_array().expect("a list");
+    let unheard: Vec<_> = problems.iter().filter(|problem| problem["kind"] == "nobody_notified").collect();
+    let cause = json!("1 subject has an alert that nobody received: dead. Examined: the newest 7 alerts.");
+    assert_eq!(unheard.iter().map(|problem| &problem["cause"]).collect::<Vec<_>>(), [&cause]);
+    let printed = quotabell(["status"]).redis(&outbox.server.url()).run().stdout;
+    let row = printed.lines().find(|line| line.contains("  told")).unwrap_or_else(|| panic!("{printed}"));
+    assert!(row.contains("80%") && row.ends_with(" 1"), "{printed}");
     let subjects = async |query: &str| -> Vec<String> {
         let listed = get(&api, &format!("/v1/alerts/newest?{query}")).await;
         column(&listed["alerts"], "subject").into_iter().map(str::to_owned).collect()
     };
     assert_eq!(subjects("nobody=true").await, ["alone", "dead"]);
     assert_eq!(subjects("percent=81").await, ["alone"]);
-    assert_eq!(subjects("window=day&metric=requests&limit=1000").await.len(), 5);
+    assert_eq!(subjects("window=day&metric=requests&limit=1000").await.len(), 7);
     assert_eq!(subjects("window=hour").await, [""; 0]);
     assert_eq!(subjects(&format!("since={}", alone.raised_at_ms)).await, ["alone"]);
     let (mut all, mut after) = (Vec::new(), String::new());
@@ -131,7 +149,7 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
         let Some(next) = part["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    assert_eq!(all, ["alone", "pending", "dead", "muted", "told"], "each once");
+    assert_eq!(all, names, "each once");
     api.get("/v1/alerts/newest?nobody=1").await.expect_problem(400, "nobody: must be true or false");
     daemon.drain().await;
 }

@@ -16,7 +16,7 @@ use quotabell::types::{DisableReason, Locale, Outcome, OutcomeClass};
 const SHORT: Duration = Duration::from_millis(400);
 
 pub(super) const MAIL: Mail<'static> = Mail {
-    thread_id: None,
+    thread_ids: &[],
     to: "bob@example.com",
     message_id: "delivery_0123",
     alert_id: Some("alert_0123"),

@@ -469,6 +469,13 @@ async fn each_format_is_previewed_and_sent() {
         let sent: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
         assert!(sent.get(of_format).is_some(), "{format}: {sent}");
     }
+    for part in ["webhook-usage-notice", "webhook-digest"] {
+        let never = quotabell(["preview", part, "--format", "pagerduty"]).run();
+        let said = format!("pagerduty gets no message of the kind {part}");
+        assert!(never.code == 2 && never.stderr.contains(&said), "{}", never.told());
+    }
+    let english = quotabell(["preview", "--format", "slack", "--locale", "vi"]).run();
+    assert!(english.code == 2 && english.stderr.contains("--locale applies only to emails"), "{}", english.told());
     let wrong = quotabell(["preview", "text", "--format", "slack"]).run();
     assert!(wrong.code == 2 && wrong.stderr.contains("text has no formats, only webhook has"), "{}", wrong.told());
     let unknown = send(&["--webhook", &url, "--format", "template:gone"]).run();

@@ -152,6 +152,12 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     })
     .await;
 
+    eventually("the hourly pass has ended", || async {
+        let page = support::daemon::http_get(address, "/metrics").await?;
+        page.body.contains(&format!("\n{} ", meters::HOURLY_PASS)).then_some(())
+    })
+    .await;
+
     // An API node sends a check.
     let api = support::api::Caller::of(&mut daemon).await.with_token(TOKEN);
     assert_eq!(api.post("/v1/check", &serde_json::json!({"subject": "bob", "units": 21})).await.status, 429);
@@ -214,6 +220,8 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     assert!(metrics.samples.contains_key(&format!("{}{{group=\"other\"}}", meters::TRIM_HELD)));
     assert!(metrics.sum(meters::REDIS_ERRORS) >= 1);
     assert_eq!(get(meters::READY), 1);
+    let now_s = crate::support::books::server_time(&outbox.client).await.0.div_euclid(1000) as u64;
+    assert!((now_s - 600..=now_s).contains(&get(meters::HOURLY_PASS)), "{}", get(meters::HOURLY_PASS));
 
     daemon.drain().await;
 }

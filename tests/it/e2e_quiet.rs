@@ -2,6 +2,7 @@
 
 use crate::support::binary::quotabell;
 use crate::support::contacts_api::ContactsApi;
+use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
 use serde_json::{Value, json};
@@ -30,7 +31,9 @@ async fn deliveries(api: &ContactsApi, state: &str) -> Vec<Value> {
 /// once.
 #[tokio::test]
 async fn a_quiet_contact_hears_of_a_warning_later_and_of_a_used_up_limit_at_once() {
-    let mut api = ContactsApi::start().await;
+    let limits =
+        |setup: DaemonSetup| setup.env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["100/day","135/month"]}"#);
+    let mut api = ContactsApi::start_with(limits).await;
     let url = api.outbox.server.url();
     let run = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&url).run();
     let quiet = quiet_around_now(&api).await;
@@ -67,19 +70,39 @@ async fn a_quiet_contact_hears_of_a_warning_later_and_of_a_used_up_limit_at_once
         assert_ne!(mail.header("Message-ID"), first.header("Message-ID"));
     }
 
+    api.use_units("alice", 8).await;
+    let (to, mail) = next(&mut api).await;
+    assert!(to == "awake@b.test" && mail.header("Subject").contains("80.0%"), "{to} {}", mail.header("Subject"));
     eventually("their outcomes are recorded", || async {
-        (deliveries(&api, "delivered").await.len() == 3).then_some(())
+        (deliveries(&api, "delivered").await.len() == 4).then_some(())
     })
     .await;
-    let mut api = api.restart_after_kill(|setup| setup).await;
-    assert_eq!(deliveries(&api, "pending").await[0]["id"], json!(id));
+    let mut api = api.restart_after_kill(limits).await;
+    let mut waiting: Vec<String> =
+        deliveries(&api, "pending").await.iter().map(|of| of["id"].as_str().expect("an id").to_owned()).collect();
+    assert!(waiting.len() == 2 && waiting.contains(&id), "{waiting:?}");
     run(&["contact", "add", "alice", "--email", "asleep@b.test", "--quiet", "none"]).expect_done();
-    run(&["deliveries", "retry", &id]).expect_done();
+    waiting.splice(0..0, ["deliveries", "retry"].map(str::to_owned));
+    run(&waiting.iter().map(String::as_str).collect::<Vec<_>>()).expect_done();
+    // Who knows that the day is used up reads no warning of it afterwards.
     let (to, mail) = next(&mut api).await;
-    assert!(to == "asleep@b.test" && mail.header("Subject").contains("80.0%"), "{to} {}", mail.header("Subject"));
+    let text = &mail.parts[0].content;
+    assert!(to == "asleep@b.test" && text.contains("a month (80.0%)"), "{to} {text}");
     eventually("nothing waits", || async { deliveries(&api, "pending").await.is_empty().then_some(()) }).await;
-    assert_eq!(deliveries(&api, "delivered").await.len(), 4);
+    assert_eq!(deliveries(&api, "delivered").await.len(), 5);
+    assert_eq!(deliveries(&api, "expired").await[0]["id"], json!(id));
+    let explained = run(&["explain", &id]).expect_done().replace("\n  ", " ");
+    assert!(explained.contains("or the contact had been told of a higher threshold"), "{explained}");
     assert!(api.mailbox.try_next().is_none(), "each contact was told once of each alert");
+
+    // The delivery keeps where it went.
+    let delivered = deliveries(&api, "delivered").await.pop().expect("some");
+    for address in ["awake@b.test", "asleep@b.test"] {
+        run(&["contact", "remove", "alice", address]).expect_done();
+    }
+    let explained = run(&["explain", delivered["id"].as_str().expect("an id")]).expect_done().replace("\n  ", " ");
+    let said = "(email a***@b.test), which the subject does not have any more";
+    assert!(explained.contains(said), "{explained}");
 }
 
 /// With `quiet_all` a used up limit waits too; and who pays by the month hears of months only.

@@ -88,16 +88,16 @@ async fn thresholds_in_units_alert_at_their_counts_and_reach_those_who_want_them
     assert_eq!((alerts.len(), of_used.len()), (5, 1));
     assert_eq!((&of_used[0]["threshold_units"], of_used[0].get("threshold_percent")), (&json!(5000), None));
     let listed = run(&outbox, &["alerts", "--subject", "alice"]);
-    assert!(listed.contains("used:5000") && listed.contains("remaining:1000") && listed.contains("80%"), "{listed}");
+    assert!(listed.contains("used 5,000") && listed.contains("remaining 1,000") && listed.contains("80%"), "{listed}");
     let usage = run(&outbox, &["usage", "alice"]);
-    assert!(usage.contains("used:5000") && usage.contains("remaining:1000"), "{usage}");
+    assert!(usage.contains("used 5,000, ") && usage.contains("remaining 1,000"), "{usage}");
     let deliveries = shown(&outbox, &["deliveries", "list"]);
     let of_left = deliveries.iter().filter(|delivery| delivery["threshold"] == left);
     assert_eq!(of_left.clone().count(), 4);
     assert!(of_left.clone().all(|delivery| delivery["threshold_percent"].is_null()));
     let id = of_left.map(|delivery| delivery["id"].as_str().expect("an id")).next().expect("four");
     let detail = run(&outbox, &["deliveries", "show", id]);
-    assert!(detail.contains("remaining:1000: "), "{detail}");
+    assert!(detail.contains("remaining 1,000: "), "{detail}");
 }
 
 /// The platform that asks at which count the next alert is due must not wait for one that never comes.
@@ -110,20 +110,20 @@ async fn explain_says_when_a_threshold_in_units_is_due_and_when_it_never_is() {
     use_units(&outbox, 699).await;
     let explained = run(&outbox, &["explain", "alice"]);
     for said in [
-        "The next alert is due at the threshold used:700, which is 700 units: 1 more is needed.",
-        "The threshold remaining:1000 is never due in the day: the limit is 1,000 units.",
+        "The next alert is due at the threshold used 700, which is 700 units: 1 more is needed.",
+        "The threshold remaining 1,000 is never due in the day: the limit is 1,000 units.",
     ] {
         assert!(explained.contains(said), "{said} is not in {explained}");
     }
     use_units(&outbox, 1).await;
     let explained = run(&outbox, &["explain", "alice"]);
     assert!(
-        explained.contains(": the threshold used:700 of the limit of 1,000 units in the day was reached"),
+        explained.contains(": the threshold used 700 of the limit of 1,000 units in the day was reached"),
         "{explained}"
     );
     let alert = shown(&outbox, &["alerts", "--subject", "alice"]).remove(0);
     let explained = run(&outbox, &["explain", alert["id"].as_str().expect("an id")]);
-    assert!(explained.contains("alice reached the threshold used:700 of 1,000 units of requests"), "{explained}");
+    assert!(explained.contains("alice reached the threshold used 700 of 1,000 units of requests"), "{explained}");
 
     let with = async |thresholds: &str| {
         let _: u64 = outbox.run("HSET", &["quota_subject:alice", "thresholds", thresholds]).await;
@@ -131,8 +131,8 @@ async fn explain_says_when_a_threshold_in_units_is_due_and_when_it_never_is() {
     };
     let explained = with("used:650,used:700,used:800").await;
     for said in [
-        "An alert at the threshold used:650 is due: it is raised with the next event that is counted.",
-        "The next alert is due at the threshold used:800, which is 800 units: 100 more are needed.",
+        "An alert at the threshold used 650 is due: it is raised with the next event that is counted.",
+        "The next alert is due at the threshold used 800, which is 800 units: 100 more are needed.",
     ] {
         assert!(explained.contains(said), "{said} is not in {explained}");
     }

@@ -512,7 +512,12 @@ impl NoticeJudge for AllBut {
         Box::pin(std::future::ready(Ok(notice.kind != self.0)))
     }
 
-    fn is_alert_true<'a>(&'a self, _: &'a Alert, _: UnixMs) -> BoxFuture<'a, redis::RedisResult<bool>> {
+    fn is_alert_true<'a>(
+        &'a self,
+        _: &'a Alert,
+        _: &'a ContactId,
+        _: UnixMs,
+    ) -> BoxFuture<'a, redis::RedisResult<bool>> {
         unreachable!("no alert had to wait")
     }
 

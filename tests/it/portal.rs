@@ -269,7 +269,8 @@ async fn nothing_of_others_and_nothing_of_the_operator_is_shown() {
     // An alert that reached only the operator reached nobody, as far as the customer can know.
     let page = visitor.get(&link_to(&api, "free", &json!({})).await).await;
     assert!(
-        page.text.contains("None of your contacts was notified.") && page.text.contains("You have no contacts here")
+        page.text.contains("None of your present contacts was notified.")
+            && page.text.contains("You have no contacts here")
     );
     api.daemon.drain().await;
 }
@@ -458,7 +459,7 @@ async fn a_delivery_to_the_fallback_is_not_shown_under_an_equal_id() {
     let id = Contact::email("fallback@operator.test").id;
     let own = |address: &str| json!([{"id": id.as_str(), "channel": "email", "address": address}]);
     for (address, said) in
-        [("own@b.test", "None of your contacts was notified."), ("fallback@operator.test", "</bdi>: received")]
+        [("own@b.test", "None of your present contacts was notified."), ("fallback@operator.test", "</bdi>: received")]
     {
         set_contacts(&api, "alice", &own(address)).await;
         let page = visitor.get(&link_to(&api, "alice", &may_all()).await).await;

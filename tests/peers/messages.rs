@@ -129,7 +129,7 @@ async fn signed_mails_are_verified_by_dkimpy() {
         for unsubscribe in [None, Some(long.as_str())] {
             let text = ". dots\r\n..\r\ntrailing  \t \r\n\r\n\r\n";
             let mail = Mail {
-                thread_id: None,
+                thread_ids: &[],
                 to: "bob@example.com",
                 message_id: "delivery_1",
                 alert_id: Some("alert_1"),

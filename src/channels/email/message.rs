@@ -20,8 +20,8 @@ pub struct Mail<'a> {
     /// The source of the Message-ID: the delivery's id, so that it is the same on every attempt, or a unique id for
     /// each message.
     pub message_id: &'a str,
-    /// The id of the thread, the same for all emails about one period of a quota. `None` for an email of its own.
-    pub thread_id: Option<&'a str>,
+    /// The ids of its threads, one for each period of a quota that it is about. None for an email of its own.
+    pub thread_ids: &'a [String],
     /// The alert's id for the header `X-Quotabell-Alert`, for filters and support. `None` if the email is not about an
     /// alert.
     pub alert_id: Option<&'a str>,
@@ -68,11 +68,16 @@ pub(super) fn write(
         .date(sent_at)
         .message_id(Some(message_id))
         .raw_header(raw("Auto-Submitted", "auto-generated".to_owned()));
-    if let Some(thread_id) = mail.thread_id {
-        // A message that does not exist: nobody knows which email a mailbox got first. Mail software shows the emails
-        // that refer to it together.
-        let root = format!("<{}@{}>", token(thread_id), author.email.domain());
-        message = message.in_reply_to(root.clone()).references(root);
+    // Messages that do not exist: nobody knows which email a mailbox got first. Mail software shows the emails that
+    // refer to one of them together.
+    let root = |thread_id: &String| format!("<{}@{}>", token(thread_id), author.email.domain());
+    let roots: Vec<String> = mail.thread_ids.iter().map(root).collect();
+    if !roots.is_empty() {
+        message = message.in_reply_to(roots.join(" "));
+    }
+    // Of an email with several parents RFC 5322 (3.6.4) discourages it: mail software would join their threads.
+    if let [root] = roots.as_slice() {
+        message = message.references(root.clone());
     }
     if let Some(alert_id) = mail.alert_id {
         message = message.raw_header(raw("X-Quotabell-Alert", token(alert_id)));
@@ -135,7 +140,7 @@ mod tests {
         Mail {
             to: "bob@example.com",
             message_id: "delivery_1",
-            thread_id: Some("period_1"),
+            thread_ids: &[],
             alert_id: Some("alert_1"),
             unsubscribe: Some("https://quota.example.com/unsubscribe/YWxpY2U.Y18x.c2lnbmF0dXJl"),
             subject_line,
@@ -154,14 +159,16 @@ mod tests {
     /// Servers refuse long lines, and some refuse a bare LF.
     #[test]
     fn lines_are_short_and_end_in_crlf() {
-        let text = written(
-            "alerts@example.com",
-            &mail(&"é".repeat(300), &format!("{}\n.\n{}", "x".repeat(5000), "ü".repeat(900))),
-        );
+        let body = format!("{}\n.\n{}", "x".repeat(5000), "ü".repeat(900));
+        let threads: Vec<String> = (0..30).map(|number| format!("period_{number:032}")).collect();
+        let line = "é".repeat(300);
+        let mail = Mail { thread_ids: &threads, ..mail(&line, &body) };
+        let text = written("alerts@example.com", &mail);
         for line in text.split("\r\n") {
             assert!(line.len() <= 998 && !line.contains(['\r', '\n']), "{line:?}");
         }
         assert!(text.is_ascii());
+        assert_eq!(text.matches("<period_").count(), 30);
     }
 
     proptest! {

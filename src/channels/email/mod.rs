@@ -196,11 +196,11 @@ impl EmailChannel {
             Content::Set(set) => set.only().and_then(|item| alert_id(item.content)),
             content => alert_id(content),
         };
-        let thread_id = thread_id(content);
+        let thread_ids = thread_ids(content);
         let mail = Mail {
             to: contact.address(),
             message_id,
-            thread_id: thread_id.as_deref(),
+            thread_ids: &thread_ids,
             alert_id,
             unsubscribe,
             subject_line: &subject_line,
@@ -231,18 +231,22 @@ fn alert_id(content: Content<'_>) -> Option<&str> {
     }
 }
 
-/// The thread of an email: the period that it is about.
-fn thread_id(content: Content<'_>) -> Option<String> {
+/// The threads of an email: the periods that it is about, each once.
+fn thread_ids(content: Content<'_>) -> Vec<String> {
     match content {
-        Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => Some(alert.period_id()),
-        Content::Usage(notice, AlertPurpose::Alert | AlertPurpose::Copy) => Some(notice.period_id()),
-        Content::Resolved(notice, AlertPurpose::Alert | AlertPurpose::Copy) => Some(notice.period_id()),
+        Content::Alert(alert, AlertPurpose::Alert | AlertPurpose::Copy) => vec![alert.period_id()],
+        Content::Usage(notice, AlertPurpose::Alert | AlertPurpose::Copy) => vec![notice.period_id()],
+        Content::Resolved(notice, AlertPurpose::Alert | AlertPurpose::Copy) => vec![notice.period_id()],
         Content::Set(set) => {
-            let mut threads = set.items.iter().map(|item| thread_id(item.content));
-            let first = threads.next()??;
-            threads.all(|thread| thread.as_ref() == Some(&first)).then_some(first)
+            let mut threads: Vec<String> = Vec::new();
+            for thread in set.items.iter().flat_map(|item| thread_ids(item.content)) {
+                if !threads.contains(&thread) {
+                    threads.push(thread);
+                }
+            }
+            threads
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 

@@ -154,16 +154,19 @@ fn grant_data(notice: &GrantNotice, labels: &Labels, purpose: AlertPurpose) -> S
     object(members.into_iter().chain(label_members(labels)).chain(mark(purpose)))
 }
 
-/// The unit and the scale of the counts, which stay whole numbers, and the links; each only if it is configured.
+/// The names, the unit and the scale of the counts, which stay whole numbers, and the links; each only if it is
+/// configured.
 fn label_members(
-    Labels { format, upgrade_url, usage_url, .. }: &Labels,
+    Labels { subject_name, format, upgrade_url, usage_url }: &Labels,
 ) -> impl Iterator<Item = (&'static str, String)> {
+    let names = [("subject_name", subject_name), ("metric_name", &format.name)];
+    let names = names.into_iter().filter_map(|(member, name)| Some((member, json(name.as_ref()?))));
     let unit = format.unit.as_ref().map(|unit| ("unit", json(unit)));
     let scale = (format.scale > 0).then(|| ("scale", json(format.scale)));
     let links = [("upgrade", upgrade_url), ("usage", usage_url)];
     let links = links.into_iter().filter_map(|(name, url)| Some((name, json(url.as_ref()?)))).collect::<Vec<_>>();
     let links = (!links.is_empty()).then(|| ("links", object(links)));
-    unit.into_iter().chain(scale).chain(links)
+    names.chain(unit).chain(scale).chain(links).collect::<Vec<_>>().into_iter()
 }
 
 fn usage_data(notice: &UsageNotice, labels: &Labels, purpose: AlertPurpose) -> String {

@@ -207,9 +207,10 @@ pub(super) fn print_detail(
     }
     if let Some(alert) = &detail.alert {
         let [used, limit] = [alert.used, alert.limit].map(|count| amount(&alert.metric, count));
+        let threshold = plans.format_of(&alert.metric).threshold(alert.threshold);
         pairs.extend([
             ("metric", alert.metric.to_string()),
-            ("threshold", format!("{}: {used} of {limit} used", alert.threshold.label())),
+            ("threshold", format!("{threshold}: {used} of {limit} used")),
             (alert.window.as_str(), format!("{} ({})", alert.period, alert.timezone)),
             ("raised", alert.raised_at_ms.to_string()),
         ]);

@@ -135,6 +135,9 @@ pub struct DeliveryDetailView {
     pub paused_before: Option<Duration>,
     #[serde(skip)]
     pub is_cancelled_by_operator: bool,
+    /// To where its last attempt went, as [`logged_address`](crate::contacts::logged_address) shortens it.
+    #[serde(skip)]
+    pub logged_address: Option<String>,
 }
 
 /// A request to ask a contact for its consent.

@@ -285,6 +285,7 @@ pub async fn read_detail(
         first_attempt: number("first_attempt_at_ms").map(UnixMs),
         paused_before: number("paused_before_ms").and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
         is_cancelled_by_operator: hash.contains_key("cancelled_by"),
+        logged_address: hash.get("address").cloned(),
     };
     match content {
         Some(Notification::Alert(alert)) => detail.alert = Some(alert),

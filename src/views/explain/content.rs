@@ -17,7 +17,7 @@ pub(super) fn crossing(alert: &Alert, of: &MetricFormat, stream: &str) -> Vec<St
     let raised: [String; CROSSING] = [
         format!(
             "{subject} reached {} of {} of {} {}: the count went from {} to {}, and {} {} needed.",
-            threshold_name(*threshold),
+            threshold_name(*threshold, of),
             of.counted(*limit),
             of.labelled(metric),
             match period.has_end() {
@@ -37,11 +37,11 @@ pub(super) fn crossing(alert: &Alert, of: &MetricFormat, stream: &str) -> Vec<St
     raised.into_iter().chain(alert.status.map(status)).collect()
 }
 
-/// `80%`, `the threshold used:5000`.
-pub(super) fn threshold_name(threshold: Threshold) -> String {
+/// `80%`, `the threshold used 5,000`.
+pub(super) fn threshold_name(threshold: Threshold, of: &MetricFormat) -> String {
     match threshold {
-        Threshold::Percent(_) => threshold.label(),
-        Threshold::Used(_) | Threshold::Remaining(_) => format!("the threshold {threshold}"),
+        Threshold::Percent(_) => of.threshold(threshold),
+        Threshold::Used(_) | Threshold::Remaining(_) => format!("the threshold {}", of.threshold(threshold)),
     }
 }
 
@@ -107,7 +107,7 @@ fn resolved(notice: &ResolvedNotice, of: &MetricFormat) -> String {
         ResolvedScope::Quota => "the last open alert",
         ResolvedScope::Alert => "the alert",
     };
-    let thresholds: Vec<String> = thresholds.iter().map(|threshold| threshold_name(*threshold)).collect();
+    let thresholds: Vec<String> = thresholds.iter().map(|threshold| threshold_name(*threshold, of)).collect();
     format!(
         "It is no alert but an end: at {}, {what} of {subject} ({metric}, {window} {period}) at {} had ended, because {}; \
          {} were used. Its id is {id}.",

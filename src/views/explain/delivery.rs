@@ -79,8 +79,8 @@ fn fan_out(facts: &DeliveryFacts<'_>) -> String {
     let Some(contact) = &facts.detail.contact else {
         return format!("It was fanned out at {made} to nobody: {}.", no_recipient_reason(facts.contacts));
     };
-    let (channel, address) =
-        (delivery.channel.as_str(), contact.address.as_deref().unwrap_or("an address that is not known"));
+    let address = contact.address.as_deref().or(facts.detail.logged_address.as_deref());
+    let (channel, address) = (delivery.channel.as_str(), address.unwrap_or("an address that is not known"));
     let status = match contact.status {
         DeliveryContactStatus::Current => String::new(),
         DeliveryContactStatus::Muted => {
@@ -318,7 +318,7 @@ fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
 }
 
 /// Whether an alert expired before its period was over for long: only one that had to wait does.
-fn was_settled_by_a_higher_limit(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
+fn has_waited(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
     let (alert, ended) = (detail.alert.as_ref(), detail.delivery.ended_at);
     alert.zip(ended).is_some_and(|(alert, ended)| ended.0 <= expires_at(alert.into()))
 }
@@ -368,8 +368,9 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
         DeliveryState::Expired if facts.detail.usage_notice.is_some() => {
             format!("It expired at {ended}: what it tells was not true any more.")
         }
-        DeliveryState::Expired if was_settled_by_a_higher_limit(facts) => format!(
-            "It expired at {ended}: when it had waited for its contact, a higher limit or a credit had ended the alert."
+        DeliveryState::Expired if has_waited(facts) => format!(
+            "It expired at {ended}: when it had waited for its contact, a higher limit or a credit had ended the alert, or \
+             the contact had been told of a higher threshold."
         ),
         DeliveryState::Expired => {
             let hours = facts.detail.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));

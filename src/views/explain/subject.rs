@@ -157,7 +157,7 @@ fn of_window(
         let Alert { id, raised_at_ms, threshold, threshold_units, limit, .. } = alert;
         said.push(format!(
             "Alert {id} was raised at {raised_at_ms}: {} of the limit of {} {name} was reached, which is {}.",
-            threshold_name(*threshold),
+            threshold_name(*threshold, format),
             format.counted(*limit),
             format.amount(*threshold_units)
         ));
@@ -171,14 +171,14 @@ fn of_window(
     let is_raised = |threshold: &&LimitThreshold| alerts.iter().any(|alert| alert.threshold == threshold.threshold);
     let due: Vec<_> = thresholds.iter().filter(|of| of.units <= used && !is_raised(of)).collect();
     said.extend(due.iter().map(|due| {
-        let name = threshold_name(due.threshold);
+        let name = threshold_name(due.threshold, format);
         format!("An alert at {name} is due: it is raised with the next event that is counted.")
     }));
     let next = thresholds.iter().find(|threshold| threshold.units > used && may_be_raised(threshold, alerts));
     said.extend(match next {
         Some(threshold) => Some(format!(
             "The next alert is due at {}, which is {}: {} more {} needed.",
-            threshold_name(threshold.threshold),
+            threshold_name(threshold.threshold, format),
             format.counted(threshold.units),
             format.amount(threshold.units - used),
             if threshold.units - used == 1 { "is" } else { "are" }
@@ -202,7 +202,7 @@ fn of_window(
     let never_due = facts.thresholds.iter().filter(|threshold| threshold.units_of(limit).is_none());
     said.extend(never_due.map(|threshold| {
         let limit = format.counted(limit.get());
-        format!("The threshold {threshold} is never due {name}: the limit is {limit}.")
+        format!("The threshold {} is never due {name}: the limit is {limit}.", format.threshold(*threshold))
     }));
     said
 }
