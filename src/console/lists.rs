@@ -33,7 +33,8 @@ use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice, list_from};
-use crate::views::near::NearFilter;
+use crate::views::near::{NearRequest, SLICES_AT_ONCE};
+use crate::views::near_ranking::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::subject_index::{IndexPart, MutePosition};
@@ -153,8 +154,8 @@ pub(super) async fn near(
     let filter = asked.near_filter();
     let filter =
         filter.map_err(|problem| refused_filter(&console, &visitor, ("near.html", NEAR), &asked, problem.into()))?;
-    let from = position(&asked.after)?.unwrap_or_default();
-    let view = within(CALL_TIMEOUT, console.observer.near(&filter, from, ROWS_MAX)).await?;
+    let page = NearRequest { after: position(&asked.after)?, limit: ROWS_MAX, slices: SLICES_AT_ONCE };
+    let view = within(CALL_TIMEOUT, console.observer.near(&filter, page)).await?;
     let next = asked.href("near", view.next.as_deref());
     let csv = href_to(
         "near.csv",
