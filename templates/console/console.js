@@ -20,6 +20,12 @@
     }
   };
 
+  // Redis has the time: the clock of the browser may be wrong.
+  const asOf = byId("as-of");
+  let aheadMs = 0;
+  const noteTime = () => (aheadMs = new Date(asOf.dateTime) - Date.now());
+  if (asOf && !document.querySelector("[data-last]")) noteTime();
+
   // Times: UTC or the user's own zone, with how long ago.
   let isOwnZone = remembered("zone") === "own";
   const clock = (at) => {
@@ -29,7 +35,7 @@
   };
   const relative = new Intl.RelativeTimeFormat("en", { style: "narrow" });
   const distance = (at) => {
-    const seconds = (at - Date.now()) / 1000, size = Math.abs(seconds);
+    const seconds = (at - Date.now() - aheadMs) / 1000, size = Math.abs(seconds);
     const [unit, length] = size < 60 ? ["second", 1] : size < 3600 ? ["minute", 60]
       : size < 172800 ? ["hour", 3600] : ["day", 86400];
     return relative.format(Math.round(seconds / length), unit);
@@ -116,7 +122,7 @@
   // Refresh.
   const live = document.querySelector("#live[data-refresh]");
   if (!live) return;
-  const pause = byId("pause"), told = byId("told"), asOf = byId("as-of");
+  const pause = byId("pause"), told = byId("told");
   let etag = "", usedAt = Date.now(), responseMs = 0, isPaused = false, timer;
 
   const isChanged = (field) => {
@@ -138,7 +144,8 @@
     // An earlier page, because Redis was away.
     if (response.ok && live.dataset.last) return location.reload();
     if (response.status !== 304 && !response.ok) throw new Error("status " + response.status);
-    asOf.dateTime = new Date(response.headers.get("Date")).toISOString();
+    asOf.dateTime = response.headers.get("Quotabell-Time");
+    noteTime();
     if (response.status === 304) return "";
     const page = new DOMParser().parseFromString(text, "text/html");
     if (isFilledIn()) return "not refreshed while a form is filled in,";

@@ -399,6 +399,18 @@ test("times are shown in UTC or in the zone of the user", async () => {
   await go(page, "alerts");
   assert.match(await page.locator("tbody time").first().innerText(), /GMT\+7/);
   await page.getByRole("button", { name: "Show UTC" }).click();
+  // A wrong clock of the browser changes no distance.
+  const distance = () => page.locator("tbody time").first().getAttribute("data-distance");
+  for (const days of [-3, 3]) {
+    await page.clock.setFixedTime(Date.now() + days * 86_400_000);
+    await go(page, "alerts");
+    assert.match(await distance(), /^\d+(s|min) ago$/);
+    await page.getByRole("button", { name: "Pause refresh" }).click();
+    const resumed = refreshed(page);
+    await page.getByRole("button", { name: "Resume refresh" }).click();
+    await resumed;
+    assert.match(await distance(), /^\d+(s|min) ago$/);
+  }
   await context.close();
 });
 
