@@ -129,6 +129,9 @@ async fn only_a_changed_page_is_sent_again() {
     let admin = Visitor::new(address).log_in(ADMIN).await;
     for page in ["/near", "/alerts", "/deliveries", "/mutes", "/log", "/settings?id=alice"] {
         let first = admin.get(page).await;
+        let time = first.header("quotabell-time").to_owned();
+        let as_of = format!("<time id=\"as-of\" datetime=\"{time}\"");
+        assert!(decoded(&first.text).contains(&as_of), "{page}: {as_of}");
         let again = admin.send("GET", page, &[("if-none-match", first.header("etag"))], "").await;
         assert_eq!((again.status, again.text.as_str()), (304, ""), "{page}");
         assert!(again.header("content-security-policy").starts_with("default-src 'none'"));
@@ -194,6 +197,17 @@ async fn only_a_token_that_may_read_opens_pages() {
         let answer = nobody.send("POST", "/login", &same, &format!("token={token}&")).await;
         assert_eq!((answer.status, answer.header("set-cookie")), (status, ""), "{token}");
         judge("/login", &answer);
+    }
+    // What no page sends is answered with a page, too.
+    let (twice, large) = (format!("token={READ}&token={READ}&next=x&next=y"), "x".repeat(70_000));
+    assert_eq!(nobody.send("POST", "/login", &same, &twice).await.status, 303);
+    let large = nobody.send("POST", "/login", &same, &large).await;
+    for (page, answer, status, way_on) in
+        [("/login", large, 413, ""), ("/assets/x.css", nobody.get("/assets/x.css").await, 404, "../")]
+    {
+        judge(page, &answer);
+        let way_on = format!("<a href=\"{way_on}./\">Overview</a>");
+        assert!(answer.status == status && decoded(&answer.text).contains(&way_on), "{page}: {}", answer.text);
     }
     // A visitor who followed a link while logged out gets to that page, and not to another site.
     let login = nobody.get("/near?percent=80&window=day").await.header("location").to_owned();
