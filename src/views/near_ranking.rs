@@ -238,6 +238,7 @@ impl NearRankings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::timestamp::Rfc3339;
 
     /// Who has run out already would hide who runs out next.
     #[test]
