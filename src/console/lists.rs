@@ -38,7 +38,7 @@ use crate::views::near_ranking::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::subject_index::{IndexPart, MutePosition};
-use crate::views::top::{self, RankingOrder, TopRequest};
+use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
 use crate::views::{Cursor, Observer};
 
 /// The titles of the pages with a filter.
@@ -61,6 +61,7 @@ pub(super) struct Asked {
     window: String,
     percent: String,
     since: String,
+    before: String,
     nobody: String,
     state: String,
     subject: String,
@@ -68,6 +69,7 @@ pub(super) struct Asked {
     destination: String,
     error: String,
     cause: String,
+    alert: String,
     by: String,
     period: String,
     after: String,
@@ -108,13 +110,29 @@ impl Asked {
     /// The link to the next slice of a page.
     fn href(&self, page: &str, next: Option<&str>) -> Option<String> {
         let Self {
-            metric, window, percent, since, nobody, state, subject, channel, destination, error, cause, by, ..
+            metric,
+            window,
+            percent,
+            since,
+            before,
+            nobody,
+            state,
+            subject,
+            channel,
+            destination,
+            error,
+            cause,
+            alert,
+            by,
+            period,
+            ..
         } = self;
         let fields = [
             ("metric", metric),
             ("window", window),
             ("percent", percent),
             ("since", since),
+            ("before", before),
             ("nobody", nobody),
             ("state", state),
             ("subject", subject),
@@ -122,7 +140,9 @@ impl Asked {
             ("destination", destination),
             ("error", error),
             ("cause", cause),
+            ("alert", alert),
             ("by", by),
+            ("period", period),
         ];
         let mut parameters: Vec<(&str, Option<&str>)> = fields.map(|(name, value)| (name, set(value))).into();
         parameters.push(("after", Some(next?)));
@@ -314,11 +334,18 @@ pub(super) async fn top(
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let view = ranking(&console, &asked).await;
-    let view = view.map_err(|error| refused_filter(&console, &visitor, ("top.html", TOP), &asked, error))?;
+    let mut view = view.map_err(|error| refused_filter(&console, &visitor, ("top.html", TOP), &asked, error))?;
+    let from: usize = position(&asked.after)?.unwrap_or(0);
+    let mut next = None;
+    if let Some(view) = &mut view {
+        let until = from.saturating_add(ROWS_MAX);
+        next = (view.subjects.len() > until).then(|| Cursor(until).to_string());
+        view.subjects = std::mem::take(&mut view.subjects).into_iter().skip(from).take(ROWS_MAX).collect();
+    }
+    let next = asked.href("top", next.as_deref());
     let (windows, metric) = (Window::ALL, Metric::default());
     let metric = set(&asked.metric).unwrap_or(metric.as_str());
-    let content =
-        context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, windows => shown(&windows) };
+    let content = context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, from, next, windows => shown(&windows) };
     Ok(rendered_html("top.html", &visitor, content))
 }
 
@@ -332,7 +359,7 @@ async fn ranking(console: &ConsoleState, asked: &Asked) -> Result<Option<top::To
     let period = top::period(window, parameter("period", set(&asked.period))?, now)
         .map_err(|error| Problem::bad_request(error.to_string()))?;
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
-    let read = top::read(partitions, &console.observer.plans, &request, ROWS_MAX);
+    let read = top::read(partitions, &console.observer.plans, &request, TOP_MAX);
     let view = within(TOP_TIMEOUT, console.top.get_or_read(&request, read)).await?;
     Ok(Some(top::TopView::clone(&view)))
 }
