@@ -262,12 +262,12 @@ pub(super) async fn deliveries(
     let pause = pause.map(|Pause { since, reason }| context! { since => since.map(|at| at.to_string()), reason });
     let next = asked.href("deliveries", next.map(|next| Cursor(next).to_string()).as_deref());
     let (states, channels) = (DeliveryState::ALL, Channel::ALL);
-    // Of all that match. Without a state, nothing applies to all of them.
-    let applies = |action: &DeliveryAction| filter.state.is_some_and(|state| action.takes().contains(&state));
+    // Of all that match. Without a state, nothing applies to all of them. A retry of dead ones is a replay.
+    let applies = |action: &DeliveryAction| filter.state.is_some() && action.takes().first() == filter.state.as_ref();
     let to_all =
         |action: DeliveryAction| (action.as_str(), href_with_filter("act", &[("do", action.as_str())], &fields));
     let of_all: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(to_all).collect();
-    let applies = |action: &DeliveryAction| deliveries.iter().any(|of| action.takes().contains(&of.state));
+    let applies = |action: &DeliveryAction| deliveries.iter().any(|of| action.takes().first() == Some(&of.state));
     let of_selected: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(|action| action.as_str()).collect();
     let content = context! { title => DELIVERIES, pause, of_selected, deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
     Ok(rendered_html("deliveries.html", &visitor, content))
