@@ -338,7 +338,7 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
             "1 alert waits because the subject has no contact that gets them: alone.",
             "contact add alone --email",
         ),
-        ("nobody_notified", "1 subject has an alert that nobody received: it's.", r"explain --subject 'it'\''s'"),
+        ("nobody_notified", "1 alert has reached nobody (it's). Examined: the newest 3 alerts.", r"explain --subject 'it'\''s'"),
         ("contacts_disabled", "of slow (its receiver is gone)", "contact enable slow c_"),
         ("events_refused", "1 event was refused in the last 24 hours", "refused list"),
     ];

@@ -59,7 +59,7 @@ impl Observer {
         let muted_alerts = deliveries.iter().filter(|of| of.outcome == AlertOutcome::Muted).count();
         let is_unheard = |of: &AlertDeliveriesView| of.outcome == AlertOutcome::Nobody && !of.waits_for_contact();
         let unheard = raised.iter().zip(&deliveries).filter(|(_, of)| is_unheard(of));
-        let not_notified: BTreeSet<&Subject> = unheard.map(|(alert, _)| &alert.subject).collect();
+        let unheard: Vec<&Subject> = unheard.map(|(alert, _)| &alert.subject).collect();
         let facts = OverviewFacts {
             now,
             system,
@@ -69,7 +69,8 @@ impl Observer {
             dead_causes: dead_causes(&self.partitions, None).await?.causes,
             waiting: totals.waiting,
             waiting_subjects: self.waiting_subjects().await?,
-            not_notified: not_notified.into_iter().cloned().collect(),
+            unheard: unheard.len(),
+            not_notified: unheard.into_iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
             judged: raised.len(),
             disabled: disabled
                 .into_iter()
