@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
-use crate::support::books::{raise, server_time};
+use crate::support::books::{raise, raise_many, server_time};
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
-use crate::support::outbox::{
-    LONG, Outbox, alert, email, in_period, json as stored, outcome, settle, subject, webhook,
-};
+use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
 use quotabell::contacts::Contact;
 use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, Keys, Mute, Outcome, OutcomeClass, PartitionNumber, Separator, UnixMs, keys};
+use quotabell::types::{Keys, Mute, Outcome, OutcomeClass, PartitionNumber, Separator, UnixMs, keys};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -152,25 +150,9 @@ async fn calls(outbox: &Outbox, commands: &[&str]) -> usize {
 async fn lists_of_many_subjects_are_read_in_bounded_slices() {
     const SUBJECTS: usize = 12_000;
     let outbox = Outbox::start();
-    let sample = raise(&outbox.client, "s0", 80, 4500, 1000).await;
     let is_last = |n: &usize| keys::bucket(&format!("s{n}")) == u8::MAX;
     let worst = (1..SUBJECTS).rfind(is_last).expect("many are in each bucket");
-    for names in (1..SUBJECTS).collect::<Vec<_>>().chunks(2000) {
-        let mut pipeline = redis::pipe();
-        for n in names {
-            let name = format!("s{n}");
-            let raised = in_period(Alert { subject: subject(&name), ..sample.clone() }, sample.period);
-            let bucket = keys::bucket(&name);
-            let raised_key = outbox.keys.raised(&raised.metric, raised.period, bucket);
-            let field = Keys::raised_field(raised.threshold, &raised.subject);
-            let text = serde_json::to_string(&raised).expect("JSON");
-            pipeline.cmd("HSET").arg(raised_key).arg(field).arg(text).ignore();
-            pipeline.cmd("HSET").arg(outbox.keys.usage(&raised.metric, raised.period, bucket));
-            pipeline.arg(&name).arg(if *n == worst { 4999 } else { 4000 + n % 900 }).ignore();
-            pipeline.cmd("HSET").arg(outbox.keys.subject(&raised.subject)).arg("limit:requests").arg(5000).ignore();
-        }
-        let () = outbox.client.pipe(&pipeline).await.expect("written");
-    }
+    raise_many(&outbox, SUBJECTS, |n| if n == worst { 4999 } else { 4000 + n as u64 % 900 }).await;
     // Another daemon reads the stream, so that nothing but the lists reads what is counted here.
     let lease = outbox.keys.lease();
     let _: String = outbox.run("SET", &[lease.as_str(), "another/10.0.0.1:1/1", "PX", "9000000"]).await;
@@ -338,7 +320,11 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
             "1 alert waits because the subject has no contact that gets them: alone.",
             "contact add alone --email",
         ),
-        ("nobody_notified", "1 alert has reached nobody (it's). Examined: the newest 3 alerts.", r"explain --subject 'it'\''s'"),
+        (
+            "nobody_notified",
+            "1 alert has reached nobody (it's). Examined: the newest 3 alerts.",
+            r"explain --subject 'it'\''s'",
+        ),
         ("contacts_disabled", "of slow (its receiver is gone)", "contact enable slow c_"),
         ("events_refused", "1 event was refused in the last 24 hours", "refused list"),
     ];
@@ -427,6 +413,11 @@ async fn failures_and_mutes_are_grouped_and_listed_in_slices() {
     assert_eq!(column(&dead["causes"], "destination"), ["https://x.test", "https://y.test"]);
     assert_eq!((&dead["causes"][0]["count"], &dead["examined"], &dead["next"]), (&json!(2), &json!(3), &Value::Null));
     assert_eq!(dead["causes"][0]["cause"], "receiver answered 503");
+
+    for (cause, number) in [("receiver+answered+503", 3), ("receiver", 0)] {
+        let of_cause = get(&api, &format!("/v1/deliveries?state=dead&cause={cause}")).await;
+        assert_eq!(column(&of_cause["deliveries"], "subject").len(), number, "{cause}");
+    }
 
     let destinations = get(&api, "/v1/destinations").await;
     assert_eq!(column(&destinations["destinations"], "destination"), ["https://x.test", "https://y.test"]);
