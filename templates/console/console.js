@@ -20,6 +20,11 @@
     }
   };
 
+  // What a form did is told once, and not again when somebody comes back.
+  const address = location.href, plain = new URL(address);
+  plain.searchParams.delete("sent");
+  if (/[?&]sent=/.test(address)) history.replaceState(null, "", plain);
+
   // Redis has the time: the clock of the browser may be wrong.
   const asOf = byId("as-of");
   let aheadMs = 0;
@@ -136,7 +141,7 @@
     if (isFilledIn()) return "not refreshed while a form is filled in,";
     const began = performance.now();
     const headers = etag ? { "If-None-Match": etag } : {};
-    const response = await fetch(location.href, { headers, cache: "no-store", redirect: "manual" });
+    const response = await fetch(address, { headers, cache: "no-store", redirect: "manual" });
     const text = response.status === 200 ? await response.text() : "";
     responseMs = performance.now() - began;
     // The session is over, or the page is another one now.
