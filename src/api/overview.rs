@@ -32,7 +32,7 @@ use crate::views::{Cursor, Observer, SubjectCursor};
 
 /// `GET /v1/overview`
 pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonReply<OverviewView>, Problem> {
-    within(CALL_TIMEOUT, api.observer.overview()).await.map(JsonReply)
+    within(CALL_TIMEOUT, api.observer.overview(SLICES_AT_ONCE)).await.map(JsonReply)
 }
 
 /// `GET /v1/system`

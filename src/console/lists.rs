@@ -155,7 +155,8 @@ pub(super) async fn overview(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Response, ConsoleError> {
-    let view = within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview())).await?;
+    let view =
+        within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview(SLICES_AT_ONCE))).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
         Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
     };

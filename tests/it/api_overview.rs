@@ -211,6 +211,9 @@ async fn lists_of_many_subjects_are_read_in_bounded_slices() {
     let overview = async || get(&api, "/v1/overview").await;
     assert_eq!(overview().await["near"]["is_complete"], true, "the overview continues the same ranking");
     assert_eq!(overview().await["nearest"][0]["subject"], worst);
+    let status = quotabell(["status", "--json"]).redis(&outbox.server.url()).run();
+    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    assert_eq!((&status["near"]["is_complete"], &status["nearest"][0]["subject"]), (&json!(true), &json!(worst)));
     daemon.drain().await;
 }
 

@@ -17,7 +17,6 @@ use crate::views::Observer;
 use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
 use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
 use crate::views::deliveries::{self, DestinationView, RefusingQueue, dead_causes, read_destinations, refusing_queues};
-use crate::views::near::SLICES_AT_ONCE;
 use crate::views::near_ranking::{NearFilter, NearRanking, NearRow};
 use crate::views::refused::{self, RefusedCursor};
 
@@ -42,12 +41,12 @@ pub enum OverviewError {
 }
 
 impl Observer {
-    /// Reads the overview.
+    /// Reads the overview. Examines at most this number of slices of recorded alerts for those near to a limit.
     ///
     /// # Errors
     ///
     /// The failure of Redis or the connection, or a key of another type.
-    pub async fn overview(&self) -> Result<OverviewView, OverviewError> {
+    pub async fn overview(&self, slices: usize) -> Result<OverviewView, OverviewError> {
         let first = self.partitions.first();
         let system = self.system().await?;
         let now = system.read_at.0;
@@ -84,7 +83,7 @@ impl Observer {
             )
             .await?,
         };
-        let (near, nearest) = self.nearest(now).await?;
+        let (near, nearest) = self.nearest(slices, now).await?;
         let problems = facts.problems();
         let counting = counting(&facts, totals.counted);
         let newest = raised.into_iter().zip(deliveries).take(NEWEST_ALERTS);
@@ -103,10 +102,10 @@ impl Observer {
     }
 
     /// The beginning of the ranking of those below a limit, and of those that have reached it.
-    async fn nearest(&self, now: UnixMs) -> RedisResult<(NearOverviewView, Vec<NearRow>)> {
+    async fn nearest(&self, slices: usize, now: UnixMs) -> RedisResult<(NearOverviewView, Vec<NearRow>)> {
         let filter = NearFilter::default();
         let mut walk = self.near.lock(&filter).await;
-        self.examine(&filter, &mut walk, SLICES_AT_ONCE, now).await?;
+        self.examine(&filter, &mut walk, slices, now).await?;
         let ranking = walk.ranking();
         let NearRanking { above_80, reached, examined, is_complete, began, .. } = *ranking;
         let near = NearOverviewView { above_80, reached, examined, is_complete, ranked_at: Rfc3339(began) };
