@@ -25,13 +25,14 @@ use crate::types::{
 /// Number of limits in a slice, those with the highest share, that are ordered by their forecasts: more would make the
 /// page slow.
 const FORESEEN_MAX: usize = 500;
-/// Number of slices that a request examines, each of some 5,000 records.
+/// Number of slices that a request examines while a ranking is incomplete, each of some 5,000 records.
 pub const SLICES_AT_ONCE: usize = 2;
 /// Number of rows whose deliveries are read at once.
 const NOTIFIED_AT_ONCE: usize = 5_000;
 
 /// Subjects near to a limit, ranked. A request for the beginning examines 10,000 recorded alerts and continues where
-/// the one before stopped, until all are examined; then it lists this ranking while the next ones make a newer one.
+/// the one before stopped, until all are examined. The requests after that list this ranking while they make a newer
+/// one.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "NearList")]
 pub struct NearView {
@@ -100,7 +101,7 @@ pub struct NearRequest {
     /// The beginning without it.
     pub after: Option<NearCursor>,
     pub limit: usize,
-    /// How many slices of the records a request for the beginning examines.
+    /// How many slices of the records a request for the beginning examines while the ranking is incomplete.
     pub slices: usize,
 }
 
@@ -126,7 +127,7 @@ impl Observer {
         Ok(NearView { subjects, examined, is_complete, next, ranked_at, read_at })
     }
 
-    /// Examines more slices of the records, until all are examined.
+    /// Examines more slices of the records: until all are examined, then one at a time for a newer ranking.
     pub(super) async fn examine(
         &self,
         filter: &NearFilter,
@@ -136,7 +137,8 @@ impl Observer {
     ) -> RedisResult<()> {
         for _ in 0..slices {
             let slice = self.near_slice(filter, walk.position(), now).await?;
-            if walk.add(slice, now) {
+            walk.add(slice, now);
+            if walk.ranking().is_complete {
                 break;
             }
         }

@@ -178,9 +178,8 @@ impl NearWalk {
         self.next.clone()
     }
 
-    /// Adds the slice that begins at the position, and returns whether everything is examined. The next slice is the
-    /// first again then.
-    pub fn add(&mut self, NearSlice { rows, examined, next }: NearSlice, now: UnixMs) -> bool {
+    /// Adds the slice that begins at the position. After the last one, the next is the first again.
+    pub fn add(&mut self, NearSlice { rows, examined, next }: NearSlice, now: UnixMs) {
         if self.next.is_none() {
             self.partial.began = now;
         }
@@ -199,7 +198,6 @@ impl NearWalk {
             self.complete = Some(std::mem::take(&mut self.partial));
             self.has_reached = HashMap::new();
         }
-        self.next.is_none()
     }
 }
 
