@@ -99,14 +99,18 @@ async fn each_page_needs_a_bounded_number_of_commands() {
     .await;
     let mut needed = Vec::new();
     for (page, commands_max) in COMMANDS_MAX {
-        let before = commands(&outbox).await;
-        let answer = match page {
-            "PORTAL" => portal.get(link.trim_start_matches("https://quota.example.com")).await,
-            page => console.get(&page.replace("DEAD", dead.as_str())).await,
-        };
-        let expected = if page.starts_with("/assets") { 404 } else { 200 };
-        assert_eq!(answer.status, expected, "{page}: {}", answer.text);
-        let count = commands(&outbox).await - before;
+        // On a busy machine Redis may answer too late once.
+        let (status, count) = eventually("Redis answers in time", || async {
+            let before = commands(&outbox).await;
+            let answer = match page {
+                "PORTAL" => portal.get(link.trim_start_matches("https://quota.example.com")).await,
+                page => console.get(&page.replace("DEAD", dead.as_str())).await,
+            };
+            let count = commands(&outbox).await - before;
+            (answer.status != 503).then_some((answer.status, count))
+        })
+        .await;
+        assert_eq!(status, if page.starts_with("/assets") { 404 } else { 200 }, "{page}");
         if count > commands_max {
             needed.push(format!("{page}: {count} commands, at most {commands_max} are expected"));
         }
