@@ -138,16 +138,20 @@ fn merged(viewers: Vec<std::thread::ScopedJoinHandle<'_, anyhow::Result<Vec<Took
 
 /// Opens one page after the other, until it is stopped.
 fn view(console: SocketAddr, viewer: usize, every: Duration, stop: &AtomicBool) -> anyhow::Result<Vec<TookOnce>> {
-    const PAGES: [&str; 14] = [
+    const PAGES: [&str; 18] = [
         "/",
         "/near",
+        "/near.csv",
+        "/top?by=used",
         "/subjects",
         "/subjects?q=user-00012",
         "/subject?id=user-0000001",
         "/subject?id=user-0900001",
+        "/settings?id=user-0000001",
         "/alerts",
         "/deliveries",
         "/deliveries?state=dead",
+        "/act?do=replay&state=dead",
         "/destinations",
         "/mutes",
         "/refused",

@@ -36,6 +36,8 @@ pub(super) struct DeliveriesQuery {
     destination: Option<String>,
     /// Only those whose last error holds this text.
     error: Option<String>,
+    /// Only those whose last error is this, as `/v1/deliveries/dead` groups them.
+    cause: Option<String>,
     /// Only those of this alert: its id, or the first digits of it.
     #[schemars(regex(pattern = "^(alert_)?[0-9a-f]{1,32}$"))]
     alert: Option<String>,
@@ -87,10 +89,11 @@ async fn listed(api: &ApiState, query: DeliveriesQuery) -> Result<JsonReply<Deli
         channel: query.channel,
         destination: query.destination.as_deref().map(Destination::from_stored),
         error: query.error,
+        cause: query.cause,
         alert: path::parameter("alert", query.alert.as_deref())?,
         since: path::parameter("since", query.since.as_deref())?,
         before: path::parameter("before", query.before.as_deref())?,
-        ..DeliveryFilter::default()
+        until: None,
     };
     let after = path::parameter::<Cursor<DeliveriesCursor>>("after", query.after.as_deref())?;
     let list = deliveries::list_from(&api.partitions, &filter, after.map(|Cursor(after)| after), query.limit.0);

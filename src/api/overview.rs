@@ -23,7 +23,8 @@ use crate::views::deliveries::{
     DeadCausesView, DeliveriesCursor, DestinationCursor, DestinationsView, dead_causes, destination_slice,
 };
 use crate::views::mutes::MutesView;
-use crate::views::near::{NearFilter, NearView};
+use crate::views::near::{NearRequest, NearView, SLICES_AT_ONCE};
+use crate::views::near_ranking::NearFilter;
 use crate::views::overview::{OverviewError, OverviewView};
 use crate::views::refused::{self, GROUPED_MAX, RefusedReasonsView};
 use crate::views::system::SystemView;
@@ -31,7 +32,7 @@ use crate::views::{Cursor, Observer, SubjectCursor};
 
 /// `GET /v1/overview`
 pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonReply<OverviewView>, Problem> {
-    within(CALL_TIMEOUT, api.observer.overview()).await.map(JsonReply)
+    within(CALL_TIMEOUT, api.observer.overview(SLICES_AT_ONCE)).await.map(JsonReply)
 }
 
 /// `GET /v1/system`
@@ -63,7 +64,8 @@ pub(super) async fn near(
     Query(NearQuery { metric, window, percent, after, limit: ListLimit(limit) }): Query<NearQuery>,
 ) -> Result<JsonReply<NearView>, Problem> {
     let filter = NearFilter { metric, window, percent };
-    let read = api.observer.near(&filter, cursor(after.as_deref())?.unwrap_or_default(), limit);
+    let page = NearRequest { after: cursor(after.as_deref())?, limit, slices: SLICES_AT_ONCE };
+    let read = api.observer.near(&filter, page);
     within(CALL_TIMEOUT, read).await.map(JsonReply)
 }
 

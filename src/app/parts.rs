@@ -24,6 +24,7 @@ use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::types::Channel;
 use crate::verification::VerificationService;
+use crate::views::Observer;
 use crate::views::subject_index::SubjectIndex;
 
 pub(super) struct Parts<'a> {
@@ -71,7 +72,7 @@ impl<'a> Parts<'a> {
         let keys = config.keys();
         let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
         Ok(Arc::new(ConsoleState {
-            observer: config.observer(&partitions, plans.clone()),
+            observer: Observer { near: api.observer.near.clone(), ..config.observer(&partitions, plans.clone()) },
             explainer: config.explainer(&partitions, Arc::clone(channels), plans.clone()),
             tokens: api.tokens.clone(),
             late_max: config.stream.late_max,

@@ -23,6 +23,7 @@ use crate::subjects::plans::PlansError;
 use crate::types::{Keys, PartitionNumber, Secret};
 use crate::views::Observer;
 use crate::views::explain::Explainer;
+use crate::views::near_ranking::NearRankings;
 
 impl Config {
     /// The keys of the first partition and of subjects.
@@ -63,6 +64,7 @@ impl Config {
             on_multiple: self.alerts.on_multiple,
             give_up_after: self.retry.give_up_after,
             plans,
+            near: NearRankings::default(),
         }
     }
 

@@ -31,6 +31,9 @@ pub(super) const LOGIN: &str = "/login";
 /// The form that logs out.
 pub(super) const LOGOUT: &str = "/logout";
 
+/// The time of Redis, by which pages say how long ago something was.
+const TIME: HeaderName = HeaderName::from_static("quotabell-time");
+
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -45,7 +48,10 @@ pub(super) async fn guard(State(console): State<Arc<ConsoleState>>, request: Req
     let mut answer = match judge(&console, &parts).await {
         Ok(Some(visitor)) => {
             parts.extensions.insert(visitor.clone());
-            for_visitor(next.run(Request::from_parts(parts, body)).await, &visitor)
+            let mut answer = for_visitor(next.run(Request::from_parts(parts, body)).await, &visitor);
+            let now = visitor.now().and_then(|now| HeaderValue::from_str(&now.to_string()).ok());
+            now.and_then(|now| answer.headers_mut().insert(TIME, now));
+            answer
         }
         Ok(None) => {
             let next =

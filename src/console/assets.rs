@@ -5,8 +5,6 @@
 
 use std::sync::LazyLock;
 
-use axum::extract::Path;
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
@@ -32,6 +30,12 @@ impl Asset {
         Self { name, content_type, content }
     }
 
+    /// The answer with the file.
+    pub(super) fn to_response(&self) -> Response {
+        let headers = [(CONTENT_TYPE, self.content_type), (CACHE_CONTROL, "public, max-age=31536000, immutable")];
+        (headers, self.content).into_response()
+    }
+
     fn css(stem: &str, content: &'static [u8]) -> Self {
         Self::new(stem, "css", "text/css; charset=utf-8", content)
     }
@@ -50,15 +54,6 @@ pub(super) static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
         Asset::new("icon", "svg", "image/svg+xml", include_bytes!("../../templates/console/icon.svg")),
     ]
 });
-
-/// `GET /assets/{name}`
-pub(super) async fn asset(Path(name): Path<String>) -> Response {
-    let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
-        return StatusCode::NOT_FOUND.into_response();
-    };
-    let headers = [(CONTENT_TYPE, asset.content_type), (CACHE_CONTROL, "public, max-age=31536000, immutable")];
-    (StatusCode::OK, headers, asset.content).into_response()
-}
 
 #[cfg(test)]
 mod tests {

@@ -44,7 +44,7 @@ const SHOWN_MAX: usize = 5;
 /// Number of selected deliveries that the log of actions names.
 const TARGETS_MAX: usize = 10;
 /// The fields that select deliveries.
-const FILTERS: [&str; 7] = ["state", "subject", "channel", "destination", "error", "cause", "since"];
+const FILTERS: [&str; 9] = ["state", "subject", "channel", "destination", "error", "cause", "alert", "since", "before"];
 
 /// The filter of the fields that select deliveries.
 ///
@@ -62,9 +62,10 @@ pub(super) fn filter_of(fields: &Fields) -> Result<DeliveryFilter, Problem> {
         destination: fields.text("destination").map(Destination::from_stored),
         error: fields.text("error").map(str::to_owned),
         cause: fields.text("cause").map(str::to_owned),
+        alert: fields.parsed("alert")?,
         since: fields.parsed("since")?.map(|TimeOrDate(since)| since),
+        before: fields.parsed("before")?.map(|TimeOrDate(before)| before),
         until: fields.parsed("until")?,
-        ..DeliveryFilter::default()
     })
 }
 
@@ -171,8 +172,10 @@ async fn count(partitions: &Partitions, action: DeliveryAction, selection: &Deli
 
 /// The destination, if all that wait for it are meant: their number is known without a search.
 fn whole_queue(DeliverySelection { ids, filter }: &DeliverySelection) -> Option<&Destination> {
-    let DeliveryFilter { state, subject, channel, error, cause, since, .. } = filter;
-    let is_narrowed = subject.is_some() || channel.is_some() || error.is_some() || cause.is_some() || since.is_some();
+    let DeliveryFilter { state, subject, channel, destination: _, error, cause, until: _, alert, since, before } =
+        filter;
+    let is_narrowed = (subject.is_some() || channel.is_some() || error.is_some() || cause.is_some())
+        || (alert.is_some() || since.is_some() || before.is_some());
     let is_whole = ids.is_empty() && *state == Some(DeliveryState::Pending) && !is_narrowed;
     filter.destination.as_ref().filter(|_| is_whole)
 }
@@ -330,7 +333,10 @@ fn report(
     failed: Option<&str>,
 ) -> String {
     let deliveries = |number| pluralize(number, "delivery", "deliveries");
-    let mut report = format!("{} {}.", deliveries(done), action.done());
+    let mut report = match action {
+        DeliveryAction::Retry => format!("{} due now.", pluralize(done, "delivery is", "deliveries are")),
+        _ => format!("{} {}.", deliveries(done), action.done()),
+    };
     if leased > 0 {
         report += &format!(" {} skipped: being attempted.", deliveries(leased));
     }

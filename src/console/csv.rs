@@ -11,12 +11,11 @@ use super::parsed_query::ParsedQuery;
 use super::state::WithConsole;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::forecast::ForecastState;
-use crate::views::near::{NearCursor, NearSubjectView, sort};
+use crate::views::near::{NearRequest, NearSubjectView, SLICES_AT_ONCE};
+use crate::views::near_ranking::RANKED_MAX;
 
-/// Number of subjects after which no further slice is read.
-const ROWS_MAX: usize = 10_000;
-/// Number of subjects of a slice.
-const SLICE_ROWS_MAX: usize = 5_000;
+/// Number of slices that a file waits for: as many as ten pages examine.
+const SLICES_MAX: usize = 10 * SLICES_AT_ONCE;
 
 const HEADING: [&str; 12] = [
     "subject",
@@ -39,19 +38,14 @@ pub(super) async fn near(
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let filter = asked.near_filter()?;
-    let (mut subjects, mut from) = (Vec::new(), Some(NearCursor::default()));
-    while let Some(position) = from.take_if(|_| subjects.len() < ROWS_MAX) {
-        let view = within(CALL_TIMEOUT, console.observer.near(&filter, position, SLICE_ROWS_MAX)).await?;
-        subjects.extend(view.subjects);
-        from = super::lists::position(view.next.as_deref().unwrap_or_default())?;
-    }
-    sort(&mut subjects);
+    let page = NearRequest { after: None, limit: 2 * RANKED_MAX, slices: SLICES_MAX };
+    let view = within(CALL_TIMEOUT, console.observer.near(&filter, page)).await?;
     let mut csv = HEADING.join(",") + "\r\n";
-    for row in &subjects {
+    for row in &view.subjects {
         csv += &cells(row).map(|cell| quoted(&cell)).join(",");
         csv += "\r\n";
     }
-    let cut = if from.is_some() { format!("-first-{}", subjects.len()) } else { String::new() };
+    let cut = if view.is_complete { String::new() } else { format!("-of-{}-alerts", view.examined) };
     let name = format!("attachment; filename=\"near{cut}.csv\"");
     let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)];
     Ok((headers, csv).into_response())

@@ -58,6 +58,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Admin {
     }
 }
 
+/// The body of a request, received in time and not too large.
+#[derive(Debug)]
+pub(super) struct SentBody(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for SentBody {
+    type Rejection = ConsoleError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ConsoleError> {
+        let read = in_time(Bytes::from_request(request, state)).await?;
+        read.map(Self).map_err(|refused| ConsoleError::new(refused.status(), refused.body_text()))
+    }
+}
+
 /// What an admin has sent.
 #[derive(Debug)]
 pub(super) struct SentForm {
@@ -73,8 +86,7 @@ impl<S: Send + Sync> FromRequest<S> for SentForm {
         let (mut parts, body) = request.into_parts();
         let Admin(visitor) = Admin::from_request_parts(&mut parts, state).await?;
         let mut digest = Sha256::new_with_prefix(parts.uri.path());
-        let read = in_time(Bytes::from_request(Request::from_parts(parts, body), state)).await?;
-        let body = read.map_err(|refused| ConsoleError::new(refused.status(), refused.body_text()))?;
+        let SentBody(body) = SentBody::from_request(Request::from_parts(parts, body), state).await?;
         digest.update(&body);
         Ok(Self { fields: Fields::parse(&body), visitor, id: hex(&digest.finalize()[..DIGEST_BYTES]) })
     }

@@ -33,11 +33,12 @@ use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice, list_from};
-use crate::views::near::NearFilter;
+use crate::views::near::{NearRequest, SLICES_AT_ONCE};
+use crate::views::near_ranking::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::subject_index::{IndexPart, MutePosition};
-use crate::views::top::{self, RankingOrder, TopRequest};
+use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
 use crate::views::{Cursor, Observer};
 
 /// The titles of the pages with a filter.
@@ -60,6 +61,7 @@ pub(super) struct Asked {
     window: String,
     percent: String,
     since: String,
+    before: String,
     nobody: String,
     state: String,
     subject: String,
@@ -67,6 +69,7 @@ pub(super) struct Asked {
     destination: String,
     error: String,
     cause: String,
+    alert: String,
     by: String,
     period: String,
     after: String,
@@ -107,13 +110,29 @@ impl Asked {
     /// The link to the next slice of a page.
     fn href(&self, page: &str, next: Option<&str>) -> Option<String> {
         let Self {
-            metric, window, percent, since, nobody, state, subject, channel, destination, error, cause, by, ..
+            metric,
+            window,
+            percent,
+            since,
+            before,
+            nobody,
+            state,
+            subject,
+            channel,
+            destination,
+            error,
+            cause,
+            alert,
+            by,
+            period,
+            ..
         } = self;
         let fields = [
             ("metric", metric),
             ("window", window),
             ("percent", percent),
             ("since", since),
+            ("before", before),
             ("nobody", nobody),
             ("state", state),
             ("subject", subject),
@@ -121,7 +140,9 @@ impl Asked {
             ("destination", destination),
             ("error", error),
             ("cause", cause),
+            ("alert", alert),
             ("by", by),
+            ("period", period),
         ];
         let mut parameters: Vec<(&str, Option<&str>)> = fields.map(|(name, value)| (name, set(value))).into();
         parameters.push(("after", Some(next?)));
@@ -134,7 +155,8 @@ pub(super) async fn overview(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Response, ConsoleError> {
-    let view = within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview())).await?;
+    let view =
+        within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview(SLICES_AT_ONCE))).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
         Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
     };
@@ -153,8 +175,8 @@ pub(super) async fn near(
     let filter = asked.near_filter();
     let filter =
         filter.map_err(|problem| refused_filter(&console, &visitor, ("near.html", NEAR), &asked, problem.into()))?;
-    let from = position(&asked.after)?.unwrap_or_default();
-    let view = within(CALL_TIMEOUT, console.observer.near(&filter, from, ROWS_MAX)).await?;
+    let page = NearRequest { after: position(&asked.after)?, limit: ROWS_MAX, slices: SLICES_AT_ONCE };
+    let view = within(CALL_TIMEOUT, console.observer.near(&filter, page)).await?;
     let next = asked.href("near", view.next.as_deref());
     let csv = href_to(
         "near.csv",
@@ -241,12 +263,12 @@ pub(super) async fn deliveries(
     let pause = pause.map(|Pause { since, reason }| context! { since => since.map(|at| at.to_string()), reason });
     let next = asked.href("deliveries", next.map(|next| Cursor(next).to_string()).as_deref());
     let (states, channels) = (DeliveryState::ALL, Channel::ALL);
-    // Of all that match. Without a state, nothing applies to all of them.
-    let applies = |action: &DeliveryAction| filter.state.is_some_and(|state| action.takes().contains(&state));
+    // Of all that match. Without a state, nothing applies to all of them. A retry of dead ones is a replay.
+    let applies = |action: &DeliveryAction| filter.state.is_some() && action.takes().first() == filter.state.as_ref();
     let to_all =
         |action: DeliveryAction| (action.as_str(), href_with_filter("act", &[("do", action.as_str())], &fields));
     let of_all: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(to_all).collect();
-    let applies = |action: &DeliveryAction| deliveries.iter().any(|of| action.takes().contains(&of.state));
+    let applies = |action: &DeliveryAction| deliveries.iter().any(|of| action.takes().first() == Some(&of.state));
     let of_selected: Vec<_> = DeliveryAction::ALL.into_iter().filter(applies).map(|action| action.as_str()).collect();
     let content = context! { title => DELIVERIES, pause, of_selected, deliveries => shown(&deliveries), causes => shown(&causes), asked => shown(&asked), next, states => shown(&states), channels => shown(&channels), of_all, formats => formats(&console) };
     Ok(rendered_html("deliveries.html", &visitor, content))
@@ -313,11 +335,18 @@ pub(super) async fn top(
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let view = ranking(&console, &asked).await;
-    let view = view.map_err(|error| refused_filter(&console, &visitor, ("top.html", TOP), &asked, error))?;
+    let mut view = view.map_err(|error| refused_filter(&console, &visitor, ("top.html", TOP), &asked, error))?;
+    let from: usize = position(&asked.after)?.unwrap_or(0);
+    let mut next = None;
+    if let Some(view) = &mut view {
+        let until = from.saturating_add(ROWS_MAX);
+        next = (view.subjects.len() > until).then(|| Cursor(until).to_string());
+        view.subjects = std::mem::take(&mut view.subjects).into_iter().skip(from).take(ROWS_MAX).collect();
+    }
+    let next = asked.href("top", next.as_deref());
     let (windows, metric) = (Window::ALL, Metric::default());
     let metric = set(&asked.metric).unwrap_or(metric.as_str());
-    let content =
-        context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, windows => shown(&windows) };
+    let content = context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, from, next, windows => shown(&windows) };
     Ok(rendered_html("top.html", &visitor, content))
 }
 
@@ -331,7 +360,7 @@ async fn ranking(console: &ConsoleState, asked: &Asked) -> Result<Option<top::To
     let period = top::period(window, parameter("period", set(&asked.period))?, now)
         .map_err(|error| Problem::bad_request(error.to_string()))?;
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
-    let read = top::read(partitions, &console.observer.plans, &request, ROWS_MAX);
+    let read = top::read(partitions, &console.observer.plans, &request, TOP_MAX);
     let view = within(TOP_TIMEOUT, console.top.get_or_read(&request, read)).await?;
     Ok(Some(top::TopView::clone(&view)))
 }

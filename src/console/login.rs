@@ -2,37 +2,30 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Form, Query, State};
+use axum::extract::{RawQuery, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use minijinja::context;
-use serde::Deserialize;
 
 use super::access::is_own_href;
 use super::error::ConsoleError;
+use super::form::SentBody;
 use super::one_use_login;
 use super::render::rendered_html;
 use super::session::{ConsoleSession, SESSION_TTL, Visitor, console_key, one_use_token};
 use super::state::ConsoleState;
 use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::html::fields::Fields;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct LoginForm {
-    token: String,
-    /// The secret of a login of one use.
-    login: String,
-    /// The page that was asked for before, with its query.
-    next: String,
+/// `GET /login`. `login` is the secret of a login of one use, `next` the page that was asked for before, with its
+/// query.
+pub(super) async fn form(State(console): State<Arc<ConsoleState>>, RawQuery(query): RawQuery) -> Response {
+    let asked = Fields::parse(query.unwrap_or_default().as_bytes());
+    form_saying(&console, "", asked.raw("login"), asked.raw("next"))
 }
 
-/// `GET /login`
-pub(super) async fn form(State(console): State<Arc<ConsoleState>>, Query(asked): Query<LoginForm>) -> Response {
-    form_saying(&console, "", &asked)
-}
-
-fn form_saying(console: &ConsoleState, fault: &str, LoginForm { login, next, .. }: &LoginForm) -> Response {
+fn form_saying(console: &ConsoleState, fault: &str, login: &str, next: &str) -> Response {
     let has_tokens = console.tokens.is_set();
     rendered_html("login.html", &Visitor::Unknown, context! { title => "Log in", fault, login, next, has_tokens })
 }
@@ -40,19 +33,19 @@ fn form_saying(console: &ConsoleState, fault: &str, LoginForm { login, next, .. 
 /// `POST /login`
 pub(super) async fn log_in(
     State(console): State<Arc<ConsoleState>>,
-    Form(asked): Form<LoginForm>,
+    SentBody(body): SentBody,
 ) -> Result<Response, ConsoleError> {
     let first = console.observer.partitions.first();
-    let LoginForm { token, login, next } = asked;
-    let again = LoginForm { next: next.clone(), ..LoginForm::default() };
-    let refused = |status, fault| Ok((status, form_saying(&console, fault, &again)).into_response());
-    let token = match login.as_str() {
-        "" => console.tokens.find(token.trim()),
+    let sent = Fields::parse(&body);
+    let (login, next) = (sent.raw("login"), sent.raw("next"));
+    let refused = |status, fault| Ok((status, form_saying(&console, fault, "", next)).into_response());
+    let token = match login {
+        "" => console.tokens.find(sent.raw("token").trim()),
         login => within(CALL_TIMEOUT, one_use_login::consume(first, login)).await?.then(one_use_token),
     };
     let Some(token) = token else {
         tracing::info!("a login to the console was refused");
-        let fault = match login.as_str() {
+        let fault = match login {
             "" => "This is none of the tokens.",
             _ => "This login was used, or is older than 30 seconds: `quotabell console` prints another one.",
         };
@@ -65,7 +58,7 @@ pub(super) async fn log_in(
     let now = within(CALL_TIMEOUT, first.client.server_time()).await?;
     tracing::info!(caller = session.name, "somebody logged in to the console");
     let value = session.cookie(&key, &token, now.after(SESSION_TTL));
-    Ok(with_cookie(&console, &value, SESSION_TTL.as_secs(), if is_own_href(&next) { &next } else { "" }))
+    Ok(with_cookie(&console, &value, SESSION_TTL.as_secs(), if is_own_href(next) { next } else { "" }))
 }
 
 /// `POST /logout`

@@ -6,12 +6,14 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
+use axum::response::Response;
 use axum::routing::{get, post};
 
 use super::access::{LOGIN, LOGOUT, guard};
+use super::assets::{ASSETS, Asset, FOLDER};
 use super::error::ConsoleError;
 use super::state::ConsoleState;
-use super::{assets, bulk, contacts, csv, erase, lists, login, mutes, operations, portal, settings, subject, system};
+use super::{bulk, contacts, csv, erase, lists, login, mutes, operations, portal, settings, subject, system};
 use crate::api::server::Routes;
 
 /// Maximum size of a form.
@@ -45,7 +47,7 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
         .route("/reload", post(operations::reload))
         .route(LOGIN, get(login::form).post(login::log_in))
         .route(LOGOUT, post(login::log_out))
-        .route(&format!("{}{{name}}", assets::FOLDER), get(assets::asset))
+        .route(&format!("{}{{name}}", FOLDER), get(asset))
         .fallback(async |uri: Uri| ConsoleError::not_found("there is no such page").at(uri.path()))
         .method_not_allowed_fallback(async || {
             ConsoleError::new(StatusCode::METHOD_NOT_ALLOWED, "this address only takes forms: open a page")
@@ -54,4 +56,11 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(console);
     Routes { all, probes: Router::new() }
+}
+
+/// `GET /assets/{name}`
+async fn asset(uri: Uri) -> Result<Response, ConsoleError> {
+    let asset = ASSETS.iter().find(|asset| uri.path().strip_prefix(FOLDER) == Some(&asset.name));
+    let missing = || ConsoleError::not_found("there is no such file").at(uri.path());
+    asset.map(Asset::to_response).ok_or_else(missing)
 }

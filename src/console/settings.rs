@@ -28,7 +28,7 @@ use crate::html::href::href_to;
 use crate::subjects::Plans;
 use crate::subjects::record::{LIMIT_PREFIX, PLAN, SETTINGS, SubjectField, is_setting, limit_warnings};
 use crate::types::Subject;
-use crate::types::text::hex;
+use crate::types::text::{hex, separated};
 use crate::views::subject::read_fields;
 
 /// The field of the form with the limits: a line `metric = limits` for each metric.
@@ -126,8 +126,17 @@ fn rendered_form(
 
 /// The settings that differ, each with the stored and the sent text.
 fn differences(stored: &SettingsText, sent: &SettingsText) -> Vec<(&'static str, String, String)> {
-    let both = stored.iter().map(|(name, stored)| (*name, stored.clone(), sent[name].clone()));
-    both.filter(|(_, stored, sent)| stored != sent).collect()
+    let differing = stored.iter().filter(|(name, stored)| **stored != sent[*name]);
+    differing.map(|(name, stored)| (*name, for_people(name, stored), for_people(name, &sent[name]))).collect()
+}
+
+/// The text of a setting, whose limits have separators.
+fn for_people(name: &str, text: &str) -> String {
+    let line = |line: &str| match line.split_once('=') {
+        Some((metric, limits)) if name == LIMITS => format!("{metric}={}", separated(limits)),
+        _ => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// `GET /settings`: of a subject, or of a new one without an id.

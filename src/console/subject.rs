@@ -25,13 +25,14 @@ use crate::html::href::href_to;
 use crate::redis_client::{ErrorKind, error_kind};
 use crate::subjects::record::write_thresholds;
 use crate::subjects::{Plans, StoredLevels};
-use crate::types::{Alert, Channel, Limits, Metric, MetricFormat, Subject, Window};
+use crate::types::{Alert, Channel, Limits, Metric, MetricFormat, Subject, Threshold, Units, UnixMs, Window};
 use crate::views::actions::newest_on;
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::deliveries::list_from;
 use crate::views::explain::{Audience, ExplainError, Explanation};
 use crate::views::grants::{self, GrantStatus};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
+use crate::views::portal::{PortalWindowView, paced};
 use crate::views::subject_index::IndexPart;
 use crate::views::usage::MetricUsageView;
 use crate::views::{Cursor, DeliveryFilter, GrantView, SubjectSettings, SubjectView, UsageView, subject};
@@ -91,6 +92,32 @@ struct MetricChart {
     chart: Chart,
 }
 
+/// What is marked on the bar of a window, in percent of its limit.
+#[derive(Debug, Serialize)]
+struct BarMarks {
+    /// Those of thresholds.
+    thresholds: Vec<u64>,
+    /// What will be used at the end of the period if usage continues as it was.
+    pace: Option<u64>,
+}
+
+impl BarMarks {
+    /// The marks of each window of a metric.
+    fn all(of: &MetricUsageView, thresholds: &[Threshold], now: UnixMs) -> Vec<Self> {
+        let marks = |PortalWindowView { usage, pace }: &PortalWindowView| {
+            let limit = usage.limit.unwrap_or(0);
+            let percent = |units: u128| u64::try_from(units * 100 / u128::from(limit.max(1))).unwrap_or(u64::MAX);
+            let due = |threshold: &Threshold| threshold.units_of(Units::new(limit)?);
+            let thresholds = thresholds.iter().filter_map(due).map(percent);
+            // One that is used up, or not used at all, has none.
+            let goes_on = usage.used > Some(0) && usage.used < usage.limit;
+            let pace = pace.filter(|_| goes_on).map(|pace| percent(pace.into()));
+            Self { thresholds: thresholds.filter(|percent| *percent < 100).collect(), pace }
+        };
+        paced(of.windows.clone(), now).iter().map(marks).collect()
+    }
+}
+
 /// A setting in effect, and what sets it.
 #[derive(Debug, Serialize)]
 struct SettingRow {
@@ -139,7 +166,7 @@ pub(super) async fn show(
     let id: Subject = parameter("id", Some(&id))?.ok_or_else(|| Problem::bad_request("id: name a subject"))?;
     let explained = async { console.explainer.subject(&id).await.map_err(problem_of) };
     let Explanation { explanation, usage, .. } = within(CALL_TIMEOUT, explained).await?;
-    let (settings, in_effect, charts) =
+    let (settings, in_effect, charts, marks) =
         within(CALL_TIMEOUT, settings_and_charts(&console, &id, usage.as_ref())).await?;
     let filter = DeliveryFilter { subject: Some(id.clone()), ..DeliveryFilter::default() };
     let listed = list_from(&console.observer.partitions, &filter, None, ROWS_MAX);
@@ -151,7 +178,7 @@ pub(super) async fn show(
     let title = name.map_or_else(|| id.to_string(), |name| format!("{name} ({id})"));
     let has_portal = console.portal_links.urls.is_some();
     let gets: Vec<String> = settings.contacts.iter().map(|contact| contact.filter.summary()).collect();
-    let content = context! { title, has_portal, gets, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), grants => shown(&grants), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), charts => shown(&charts), channels => shown(&Channel::SENDING) };
+    let content = context! { title, has_portal, gets, id => id.as_str(), formats => shown(&formats), alerts => shown(&alerts), explanation => shown(&explanation), grants => shown(&grants), usage => shown(&usage), deliveries => shown(&deliveries), settings => shown(&settings), in_effect => shown(&in_effect), marks => shown(&marks), charts => shown(&charts), channels => shown(&Channel::SENDING) };
     Ok(rendered_html("subject.html", &visitor, content))
 }
 
@@ -184,7 +211,7 @@ async fn settings_and_charts(
     console: &ConsoleState,
     id: &Subject,
     usage: Option<&UsageView>,
-) -> redis::RedisResult<(SubjectView, Vec<SettingRow>, Vec<MetricChart>)> {
+) -> redis::RedisResult<(SubjectView, Vec<SettingRow>, Vec<MetricChart>, Vec<Vec<BarMarks>>)> {
     let plans = &console.observer.plans;
     let partition = console.observer.partitions.partition_of(id);
     let stored = StoredLevels::read(&partition.client, &partition.keys, id).await?;
@@ -193,6 +220,7 @@ async fn settings_and_charts(
     let settings = SubjectSettings::read(&stored, plans);
     let of_metrics = usage.map_or(&[][..], |usage| usage.metrics.as_slice());
     let in_effect = SettingRow::all(&shown, &settings, plans, of_metrics);
+    let marks = of_metrics.iter().map(|of| BarMarks::all(of, &settings.thresholds, now)).collect();
     let request = HistoryRequest {
         subject: id.clone(),
         settings,
@@ -214,7 +242,7 @@ async fn settings_and_charts(
         let metric = format.name_of(&metric).to_owned();
         MetricChart { metric, format, limit, chart: Chart::new(days, limit) }
     };
-    Ok((shown, in_effect, metrics.into_iter().map(chart).collect()))
+    Ok((shown, in_effect, metrics.into_iter().map(chart).collect(), marks))
 }
 
 fn problem_of(error: ExplainError) -> Problem {
@@ -241,4 +269,41 @@ pub(super) async fn delivery(
     let is_leased = detail.delivery.is_leased;
     let content = context! { title => "Delivery", explanation => shown(&explanation), detail => shown(&detail), action => shown(&action), is_leased };
     Ok(rendered_html("delivery.html", &visitor, content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Period;
+    use crate::types::timestamp::Rfc3339;
+    use crate::views::usage::WindowUsageView;
+
+    /// A bar without the thresholds that are still to come does not say how near they are.
+    #[test]
+    fn a_bar_has_lines_at_all_thresholds_and_at_its_pace() {
+        let marks = |used, limit| {
+            let window = WindowUsageView {
+                window: Window::Day,
+                period: Period::ALL_TIME,
+                starts_at: Some(Rfc3339(UnixMs(0))),
+                resets_at: Some(Rfc3339(UnixMs(86_400_000))),
+                used: Some(used),
+                limit,
+                granted: None,
+                limit_from: None,
+                used_percent: None,
+                forecast: None,
+                alerts: Vec::new(),
+            };
+            let of =
+                MetricUsageView { metric: Metric::default(), format: MetricFormat::default(), windows: vec![window] };
+            let thresholds = ["50", "80", "remaining:500", "100"].map(|text| text.parse().expect("a threshold"));
+            let marks = BarMarks::all(&of, &thresholds, UnixMs(21_600_000));
+            marks.into_iter().map(|BarMarks { thresholds, pace }| (thresholds, pace)).collect::<Vec<_>>()
+        };
+        assert_eq!(marks(1_000, Some(5_000)), [(vec![50, 80, 90], Some(80))]);
+        assert_eq!(marks(0, Some(5_000)), [(vec![50, 80, 90], None)]);
+        assert_eq!(marks(5_000, Some(5_000)), [(vec![50, 80, 90], None)]);
+        assert_eq!(marks(7, None), [(vec![], None)]);
+    }
 }

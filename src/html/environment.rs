@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::href::query_value;
 use crate::types::metric_format;
-use crate::types::text::{grouped, printable};
+use crate::types::text::{grouped, printable, separated};
 
 /// An environment without templates. A variable that does not exist is an error.
 pub fn environment() -> Environment<'static> {
@@ -21,18 +21,6 @@ pub fn environment() -> Environment<'static> {
     environment.add_filter("printable", |text: &str| printable(text));
     environment.add_filter("exact", |text: &str| Value::from_safe_string(exact(text)));
     environment
-}
-
-/// A text such as `5000/day` whose numbers have separators.
-fn separated(text: &str) -> String {
-    let is_digit = |character: char| character.is_ascii_digit();
-    let parts = text.split_inclusive(|character| !is_digit(character));
-    let part = |part: &str| {
-        let number = part.trim_end_matches(|character| !is_digit(character));
-        let rest = &part[number.len()..];
-        number.parse().map_or_else(|_| part.to_owned(), |number: u64| grouped(number, ",") + rest)
-    };
-    parts.map(part).collect()
 }
 
 /// A count with the scale and the unit of its metric: `12.50 USD`, or `12,50 USD` with the separator `.`. `format` is
@@ -85,18 +73,5 @@ mod tests {
             context! { formats => context! { cost => context! { name => "Spend <1>", unit => "USD", scale => 6 } } };
         let shown = environment.get_template("page.html").and_then(|page| page.render(formats)).expect("a page");
         assert_eq!(shown, "12.50 USD 12,50 USD 4,200 Spend &lt;1&gt; calls");
-    }
-
-    /// A limit that is misread by a digit is ten times too high.
-    #[test]
-    fn the_numbers_of_a_text_have_separators() {
-        for (text, shown) in [
-            ("requests 20000/day 400000/month", "requests 20,000/day 400,000/month"),
-            ("none", "none"),
-            ("1000000", "1,000,000"),
-            ("", ""),
-        ] {
-            assert_eq!(separated(text), shown);
-        }
     }
 }

@@ -6,8 +6,9 @@
 -- ARGV[8] the action
 --   'replay'    a dead one becomes pending and due now, under the same id. The clock of give_up_after and the schedule
 --               of delays restart; earlier attempts stay in the log. One that was sent with others leaves their message
---   'retry'     a dead one is replayed, a pending one becomes due now. If the circuit of its destination is open, the
---               next attempt there is made now; nothing else of the destination changes
+--   'retry'     a dead one is replayed, a pending one becomes due now. If that attempt fails, the next one is made no
+--               later than without it. If the circuit of its destination is open, the next attempt there is made now;
+--               nothing else of the destination changes
 --   'cancel'    a pending one ends 'cancelled' permanently: fan_out creates no delivery of that alert to that contact
 --   'discard'   a dead one leaves the list of dead ones and no longer counts; it stays readable as dead
 -- ARGV[9] TTL of an ended delivery, s   ARGV[10 ..] ids of the deliveries, 1..500
@@ -94,6 +95,7 @@ local function retry(one)
     reopen(one)
   else
     local due = tonumber(redis.call('ZSCORE', one.d.due, one.id) or whole(now))
+    if due > now then redis.call('HSET', one.key, 'automatic_due_ms', whole(due)) end
     enqueue_due(one.d, one.id, math.min(now, due))
   end
   if one.d.probe_at and one.d.probe_at > now then

@@ -11,7 +11,8 @@
 -- ARGV[16 ..] eleven for each lease, 1..130 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
---     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
+--     'retry': the next attempt is due after the wait, or earlier, when it was due before an operator retried it
+--     'released': no attempt took place, due again after the wait;
 --     with wait 0 it gets its former place. If it was to be the first attempt of a message with others, it is not of
 --     this message any more
 --     'quiet': released until the end of a quiet time   'set_aside': released, and not of its message any more,
@@ -57,7 +58,8 @@ for at = 16, #ARGV, 11 do
     if failed then return failed end
   end
   local held = redis.pcall('HMGET', lease.key, 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel',
-    'subject', 'destination', 'contact_id', 'due_ms', 'group', 'sent_in', 'set_since')
+    'subject', 'destination', 'contact_id', 'due_ms', 'group', 'sent_in', 'set_since',
+    'automatic_due_ms')
   local answer
   if held.err and was_refused(held) then
     return held
@@ -83,6 +85,8 @@ for at = 16, #ARGV, 11 do
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
     lease.group, lease.set, lease.set_since = held[11], held[12], held[13]
     lease.due = now + lease.wait
+    local automatic = tonumber(held[14] or '') or 0
+    if lease.outcome == 'retry' and automatic > now then lease.due = math.min(lease.due, automatic) end
     if lease.was_released and lease.wait == 0 then
       lease.due = math.min(now, tonumber(held[10] or '') or now)
     end

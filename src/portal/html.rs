@@ -57,6 +57,8 @@ pub struct PortalHtml {
     /// The style sheets, in their order.
     styles: Vec<PortalAsset>,
     logo: Option<PortalAsset>,
+    /// The icon of the page: without one, browsers look for /favicon.ico.
+    icon: PortalAsset,
     /// The Content-Security-Policy.
     pub(super) policy: HeaderValue,
 }
@@ -80,6 +82,8 @@ impl PortalHtml {
             styles.push(css("color", &brand));
         }
         let logo = logo_file.as_deref().map(read_logo).transpose()?;
+        let bell = include_bytes!("../../templates/console/icon.svg").to_vec();
+        let icon = logo.clone().unwrap_or_else(|| PortalAsset::new("icon", "svg", "image/svg+xml", bell));
         let mut environment = environment();
         environment.set_fuel(Some(FUEL));
         environment.set_debug(true);
@@ -97,7 +101,7 @@ impl PortalHtml {
         );
         let policy = HeaderValue::from_str(&policy).map_err(|error| refused("portal.origins")(error.to_string()))?;
         let name = name.as_ref().map(ToString::to_string);
-        let mut html = Self { environment, languages, name, styles, logo, policy };
+        let mut html = Self { environment, languages, name, styles, logo, icon, policy };
         if let Some(folder) = templates {
             html.replace_by(folder)?;
             html.check()?;
@@ -147,7 +151,7 @@ impl PortalHtml {
 
     /// The files that pages load.
     pub(super) fn assets(&self) -> impl Iterator<Item = &PortalAsset> {
-        self.styles.iter().chain(&self.logo)
+        self.styles.iter().chain(&self.logo).chain([&self.icon])
     }
 
     /// The languages of the pages.
@@ -181,6 +185,7 @@ impl PortalHtml {
             language, name => self.name.clone(), dir => if RIGHT_TO_LEFT.contains(&primary) { "rtl" } else { "ltr" },
             styles => self.styles.iter().map(|asset| asset.name.clone()).collect::<Vec<_>>(),
             logo => self.logo.as_ref().map(|asset| asset.name.clone()),
+            icon => self.icon.name.clone(),
         };
         self.environment.get_template(&format!("{language}/{TEXTS}"))?.render(context! { ..content, ..common })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -50,9 +50,11 @@ async fn to_folder(uri: Uri) -> Response {
 }
 
 /// `GET /portal/assets/{name}`
-async fn asset(State(portal): WithPortal, Path(name): Path<String>) -> Response {
+async fn asset(State(portal): WithPortal, headers: HeaderMap, uri: Uri) -> Response {
+    let name = uri.path().rsplit('/').next().unwrap_or_default();
     let asset = portal.html.assets().find(|asset| asset.name == name);
-    asset.map_or_else(|| StatusCode::NOT_FOUND.into_response(), PortalAsset::to_response)
+    let missing = || PortalFailure::NoSuchAddress.into_response(&portal, &headers, uri.path());
+    asset.map_or_else(missing, PortalAsset::to_response)
 }
 
 async fn with_headers(State(portal): State<Arc<PortalState>>, request: Request, next: Next) -> Response {

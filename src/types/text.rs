@@ -39,6 +39,18 @@ pub fn grouped(number: impl fmt::Display, separator: &str) -> String {
     grouped.collect::<Vec<_>>().join(separator)
 }
 
+/// A text such as `5000/day` whose numbers have separators.
+pub fn separated(text: &str) -> String {
+    let is_digit = |character: char| character.is_ascii_digit();
+    let parts = text.split_inclusive(|character| !is_digit(character));
+    let part = |part: &str| {
+        let number = part.trim_end_matches(|character| !is_digit(character));
+        let rest = &part[number.len()..];
+        number.parse().map_or_else(|_| part.to_owned(), |number: u64| grouped(number, ",") + rest)
+    };
+    parts.map(part).collect()
+}
+
 /// A word of a command line for a POSIX shell, in quotes if the shell would change it.
 pub fn shell_word(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+,".contains(&byte);
@@ -196,6 +208,19 @@ pub fn one_of(words: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A limit that is misread by a digit is ten times too high.
+    #[test]
+    fn the_numbers_of_a_text_have_separators() {
+        for (text, shown) in [
+            ("requests 20000/day 400000/month", "requests 20,000/day 400,000/month"),
+            ("none", "none"),
+            ("1000000", "1,000,000"),
+            ("", ""),
+        ] {
+            assert_eq!(separated(text), shown);
+        }
+    }
 
     /// A separator in the wrong place makes another number.
     #[test]

@@ -20,6 +20,7 @@ pub mod grants;
 pub(crate) mod history;
 pub(crate) mod mutes;
 pub(crate) mod near;
+pub(crate) mod near_ranking;
 pub(crate) mod overview;
 pub(crate) mod portal;
 pub(crate) mod refused;

@@ -1,18 +1,17 @@
 //! The subjects that are near to a limit, or above it: those with alerts in periods that go on. Every subject above its
 //! lowest threshold has a record of an alert, so counting updates no index for this list.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use redis::RedisResult;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::alert_outcomes::AlertDeliveriesView;
 use super::forecast::{ForecastView, LimitInUse, read_forecasts};
+use super::near_ranking::{NearCursor, NearFilter, NearRanking, NearRow, NearSlice, NearWalk};
 use super::top::{PlanAndLimit, SETTINGS_AT_ONCE, plans_and_limits};
 use super::{Cursor, Observer, alerts};
-use crate::forecast::ForecastState;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::raised_scan::{self, RaisedPosition};
@@ -20,28 +19,36 @@ use crate::subjects::Plans;
 use crate::types::alert::used_percent;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, AlertId, AlertThreshold, DisplayName, Metric, MetricUnit, Percent, Period, Subject, UnixMs, Window, keys,
+    Alert, AlertId, AlertThreshold, DisplayName, Metric, MetricUnit, Period, Subject, UnixMs, Window, keys,
 };
 
 /// Number of limits in a slice, those with the highest share, that are ordered by their forecasts: more would make the
 /// page slow.
 const FORESEEN_MAX: usize = 500;
-/// The share from which a limit without a forecast is as urgent as one that will probably be reached.
-const ALMOST_USED_UP_PERMILLE: u64 = 950;
+/// Number of slices that a request examines while a ranking is incomplete, each of some 5,000 records.
+pub const SLICES_AT_ONCE: usize = 2;
+/// Number of rows whose deliveries are read at once.
+const NOTIFIED_AT_ONCE: usize = 5_000;
 
-/// Subjects near to a limit, in one slice of the recorded alerts.
+/// Subjects near to a limit, ranked. A request for the beginning examines 10,000 recorded alerts and continues where
+/// the one before stopped, until all are examined. The requests after that list this ranking while they make a newer
+/// one.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "NearList")]
 pub struct NearView {
-    /// Within the slice: those without a forecast that have used 95 % or more; those that will probably reach their
-    /// limit, by the expected time; the others below it, the highest percentage first; those that have reached it.
-    /// Forecasts order the 500 highest percentages below a limit.
+    /// Of what is examined: those without a forecast that have used 95 % or more; those that will probably reach their
+    /// limit, by the expected time; the others below it, the highest percentage first; those that have reached it. Of
+    /// the last and of all before it, at most 5,000. Forecasts order the 500 highest percentages in 5,000 alerts.
     pub subjects: Vec<NearSubjectView>,
-    /// Number of recorded alerts in the slice.
+    /// Number of recorded alerts that are examined.
     pub examined: usize,
+    /// Whether these are all.
+    pub is_complete: bool,
     /// What `after` takes to get the following ones; null at the end. A subject whose usage grows meanwhile may have
     /// moved to an earlier part.
     pub next: Option<String>,
+    /// When the first of them was read; their usage and limits are at least as new.
+    pub ranked_at: Rfc3339,
     pub read_at: Rfc3339,
 }
 
@@ -88,122 +95,65 @@ pub struct ReachedThresholdView {
     pub deliveries: AlertDeliveriesView,
 }
 
-/// Which subjects are listed.
-#[derive(Debug, Clone, Default)]
-pub struct NearFilter {
-    pub metric: Option<Metric>,
-    pub window: Option<Window>,
-    /// Only those that have used at least this part of the limit.
-    pub percent: Option<Percent>,
-}
-
-/// The position of a list.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct NearCursor {
-    slice: Option<RaisedPosition>,
-    after: Option<Place>,
-}
-
-/// The order within a slice: by urgency, then by name.
-type Place = (Urgency, Subject, Metric, Period);
-
-/// The expected time of reaching the limit, and permille of the limit, highest first.
-type Urgency = (NearState, UnixMs, Reverse<u64>);
-
-/// In the order of the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-enum NearState {
-    /// Little is left of its limit, and nobody knows when it is reached.
-    AlmostUsedUp,
-    /// It will probably reach its limit.
-    RunsOut,
-    /// It is below its limit.
-    Below,
-    /// It has reached its limit.
-    UsedUp,
-}
-
-/// A subject and a limit.
+/// Which part of the list is read.
 #[derive(Debug)]
-pub struct NearRow {
-    pub count: SubjectCount,
-    of: MetricPeriod,
-    name: Option<DisplayName>,
-    plan: String,
-    limit: u64,
-    /// Ascending by the count that reaches them; at least one.
-    alerts: Vec<Alert>,
-    forecast: Option<ForecastView>,
-}
-
-/// A slice of the records.
-#[derive(Debug)]
-pub struct NearSlice {
-    /// In the order of the list.
-    pub rows: Vec<NearRow>,
-    pub examined: usize,
-    pub next: Option<RaisedPosition>,
-}
-
-impl NearRow {
-    pub fn permille(&self) -> u64 {
-        permille(self.count.used, self.limit)
-    }
-
-    pub fn is_below(&self) -> bool {
-        self.count.used < self.limit
-    }
-
-    fn place(&self) -> Place {
-        let urgency = urgency(self.count.used, self.limit, self.forecast.as_ref());
-        (urgency, self.count.subject.clone(), self.of.metric.clone(), self.of.period)
-    }
-}
-
-fn permille(used: u64, limit: u64) -> u64 {
-    u64::try_from(u128::from(used) * 1000 / u128::from(limit)).unwrap_or(u64::MAX)
-}
-
-fn urgency(used: u64, limit: u64, forecast: Option<&ForecastView>) -> Urgency {
-    let permille = permille(used, limit);
-    let state = match forecast.map_or(ForecastState::Unknown, |of| of.state) {
-        _ if limit <= used => NearState::UsedUp,
-        ForecastState::Possible | ForecastState::Likely => NearState::RunsOut,
-        ForecastState::Unknown if permille >= ALMOST_USED_UP_PERMILLE => NearState::AlmostUsedUp,
-        _ => NearState::Below,
-    };
-    let expected_at = forecast.and_then(|of| of.expected_at).filter(|_| state == NearState::RunsOut);
-    (state, expected_at.map_or(UnixMs::MAX, |at| at.0), Reverse(permille))
-}
-
-/// Brings the rows of several slices into the order of one.
-pub fn sort(subjects: &mut [NearSubjectView]) {
-    subjects.sort_by_key(|row| urgency(row.used, row.limit, row.forecast.as_ref()));
+pub struct NearRequest {
+    /// The beginning without it.
+    pub after: Option<NearCursor>,
+    pub limit: usize,
+    /// How many slices of the records a request for the beginning examines while the ranking is incomplete.
+    pub slices: usize,
 }
 
 impl Observer {
-    /// Reads at most `limit` subjects. A page may be shorter, or empty, although more follow.
-    pub async fn near(&self, filter: &NearFilter, from: NearCursor, limit: usize) -> RedisResult<NearView> {
+    /// Reads subjects of the ranking. A request for its beginning first examines more of the records.
+    pub async fn near(&self, filter: &NearFilter, page: NearRequest) -> RedisResult<NearView> {
         let now = self.partitions.first().client.server_time().await?;
-        let NearCursor { slice, after } = from;
-        let NearSlice { mut rows, examined, next } = self.near_slice(filter, slice.clone(), now).await?;
-        rows.retain(|row| after.as_ref().is_none_or(|after| *after < row.place()));
-        let next = match rows.get(limit) {
-            Some(_) => Some(NearCursor { slice, after: limit.checked_sub(1).map(|last| rows[last].place()) }),
-            None => next.map(|slice| NearCursor { slice: Some(slice), after: None }),
-        };
+        let NearRequest { after, limit, slices } = page;
+        let mut walk = self.near.lock(filter).await;
+        if after.is_none() || walk.ranking().examined == 0 {
+            self.examine(filter, &mut walk, slices, now).await?;
+        }
+        let NearRanking { examined, is_complete, began, .. } = *walk.ranking();
+        let after = after.map(|NearCursor(place)| place);
+        let mut rows: Vec<NearRow> = walk.ranking().rows_after(after.as_ref(), now).take(limit + 1).cloned().collect();
+        drop(walk);
+        let has_more = rows.len() > limit;
         rows.truncate(limit);
+        let next = rows.last().filter(|_| has_more).map(|last| Cursor(NearCursor(last.place())).to_string());
         self.foresee(&mut rows, now).await?;
         let subjects = self.near_views(&rows).await?;
-        let next = next.map(|next| Cursor(next).to_string());
-        Ok(NearView { subjects, examined, next, read_at: Rfc3339(now) })
+        let (ranked_at, read_at) = (Rfc3339(began), Rfc3339(now));
+        Ok(NearView { subjects, examined, is_complete, next, ranked_at, read_at })
+    }
+
+    /// Examines more slices of the records: until all are examined, then one at a time for a newer ranking.
+    pub(super) async fn examine(
+        &self,
+        filter: &NearFilter,
+        walk: &mut NearWalk,
+        slices: usize,
+        now: UnixMs,
+    ) -> RedisResult<()> {
+        for _ in 0..slices {
+            let slice = self.near_slice(filter, walk.position(), now).await?;
+            walk.add(slice, now);
+            if walk.ranking().is_complete {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The rows, with who was notified.
     pub(super) async fn near_views(&self, rows: &[NearRow]) -> RedisResult<Vec<NearSubjectView>> {
-        let raised: Vec<&Alert> = rows.iter().flat_map(|row| &row.alerts).collect();
-        let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
-        Ok(rows.iter().map(|row| NearSubjectView::new(row, &self.plans, deliveries.by_ref())).collect())
+        let mut views = Vec::with_capacity(rows.len());
+        for part in rows.chunks(NOTIFIED_AT_ONCE) {
+            let raised: Vec<&Alert> = part.iter().flat_map(|row| &row.alerts).collect();
+            let mut deliveries = self.outcomes(&raised).await?.deliveries.into_iter();
+            views.extend(part.iter().map(|row| NearSubjectView::new(row, &self.plans, deliveries.by_ref())));
+        }
+        Ok(views)
     }
 
     /// Adds the missing forecasts of limits that are not reached.
@@ -223,7 +173,7 @@ impl Observer {
     }
 
     /// Reads a slice of the records, with the counts and limits of now, and the forecasts of the highest shares.
-    pub async fn near_slice(
+    async fn near_slice(
         &self,
         filter: &NearFilter,
         from: Option<RaisedPosition>,
@@ -247,7 +197,6 @@ impl Observer {
         rows.sort_by_cached_key(NearRow::place);
         let foreseen = rows.len().min(FORESEEN_MAX);
         self.foresee(&mut rows[..foreseen], now).await?;
-        rows.sort_by_cached_key(NearRow::place);
         Ok(NearSlice { rows, examined, next: slice.next })
     }
 
@@ -306,30 +255,5 @@ impl NearSubjectView {
             forecast: row.forecast.clone(),
             reached: reached.collect(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Who has run out already would hide who runs out next.
-    #[test]
-    fn those_that_run_out_first_come_first() {
-        let foreseen = |state, at: Option<i64>| Some(ForecastView::sample(state, at.map(UnixMs).map(Rfc3339)));
-        let in_order = [
-            ("almost", 951, None),
-            ("soon", 400, foreseen(ForecastState::Possible, Some(1))),
-            ("later", 700, foreseen(ForecastState::Likely, Some(2))),
-            ("in this period", 800, foreseen(ForecastState::Likely, None)),
-            ("unlikely", 999, foreseen(ForecastState::Unlikely, None)),
-            ("no forecast", 949, None),
-            ("most", 2_000, None),
-            ("used up", 1_000, foreseen(ForecastState::Reached, None)),
-        ];
-        let mut sorted: Vec<_> = in_order.iter().rev().collect();
-        sorted.sort_by_key(|(_, used, forecast)| urgency(*used, 1_000, forecast.as_ref()));
-        let names = |of: &[&(&'static str, u64, Option<ForecastView>)]| of.iter().map(|one| one.0).collect::<Vec<_>>();
-        assert_eq!(names(&sorted), names(&in_order.iter().collect::<Vec<_>>()));
     }
 }

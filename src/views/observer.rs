@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::near_ranking::NearRankings;
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::outbox::MultiplePolicy;
@@ -23,4 +24,6 @@ pub struct Observer {
     pub give_up_after: Duration,
     /// The plans in effect.
     pub plans: Plans,
+    /// What was read of the subjects near to a limit.
+    pub(crate) near: NearRankings,
 }

@@ -278,7 +278,7 @@ fn shown_address(contact: &Contact, access: &PortalAccess) -> String {
 
 /// The windows of a metric, from the shortest, with their paces. A period uses no less than a shorter one in it: if its
 /// own pace says so, the usage began late in it, and goes on as in the shorter one.
-fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView> {
+pub fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView> {
     let mut windows: Vec<PortalWindowView> = Vec::new();
     for usage in usages {
         let is_within =

@@ -41,6 +41,8 @@ pub struct TopView {
     pub period: Period,
     pub by: RankingOrder,
     pub read_at: Rfc3339,
+    /// Number of subjects with a count in the period; under a subject, of those below it.
+    pub examined: usize,
     /// The subjects, the first one first.
     #[schemars(length(max = TOP_MAX))]
     pub subjects: Vec<RankedSubjectView>,
@@ -118,7 +120,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     // Settings of subjects belong to no partition.
     let first = partitions.first();
     let read_at = Rfc3339(first.client.server_time().await?);
-    let mut ranking = Ranking::new(limit.min(TOP_MAX));
+    let (mut ranking, mut examined) = (Ranking::new(limit.min(TOP_MAX)), 0);
     for partition in partitions.of_subject_or_all(under.as_ref()) {
         let mut scan = CounterScan::new(of.clone());
         while let Some(mut counts) = scan.next(partition).await? {
@@ -126,6 +128,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
                 let separator = partition.keys.separator();
                 counts.retain(|count| separator.is_below(count.subject.as_str(), branch.as_str()));
             }
+            examined += counts.len();
             match by {
                 RankingOrder::Used => counts.into_iter().for_each(|count| ranking.offer(count.used.into(), count)),
                 RankingOrder::Percent => ranking.offer_by_percent(first, plans, of, &counts).await?,
@@ -152,7 +155,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
         of.forecast = forecast;
     }
     let format = plans.format_of(&metric);
-    Ok(TopView { metric, format, window: period.window(), period, by: *by, read_at, subjects })
+    Ok(TopView { metric, format, window: period.window(), period, by: *by, read_at, examined, subjects })
 }
 
 /// The name, plan and limit of a subject.

@@ -20,6 +20,17 @@
     }
   };
 
+  // What a form did is told once, and not again when somebody comes back.
+  const address = location.href, plain = new URL(address);
+  plain.searchParams.delete("sent");
+  if (/[?&]sent=/.test(address)) history.replaceState(null, "", plain);
+
+  // Redis has the time: the clock of the browser may be wrong.
+  const asOf = byId("as-of");
+  let aheadMs = 0;
+  const noteTime = () => (aheadMs = new Date(asOf.dateTime) - Date.now());
+  if (asOf && !document.querySelector("[data-last]")) noteTime();
+
   // Times: UTC or the user's own zone, with how long ago.
   let isOwnZone = remembered("zone") === "own";
   const clock = (at) => {
@@ -29,7 +40,7 @@
   };
   const relative = new Intl.RelativeTimeFormat("en", { style: "narrow" });
   const distance = (at) => {
-    const seconds = (at - Date.now()) / 1000, size = Math.abs(seconds);
+    const seconds = (at - Date.now() - aheadMs) / 1000, size = Math.abs(seconds);
     const [unit, length] = size < 60 ? ["second", 1] : size < 3600 ? ["minute", 60]
       : size < 172800 ? ["hour", 3600] : ["day", 86400];
     return relative.format(Math.round(seconds / length), unit);
@@ -116,7 +127,7 @@
   // Refresh.
   const live = document.querySelector("#live[data-refresh]");
   if (!live) return;
-  const pause = byId("pause"), told = byId("told"), asOf = byId("as-of");
+  const pause = byId("pause"), told = byId("told");
   let etag = "", usedAt = Date.now(), responseMs = 0, isPaused = false, timer;
 
   const isChanged = (field) => {
@@ -130,7 +141,7 @@
     if (isFilledIn()) return "not refreshed while a form is filled in,";
     const began = performance.now();
     const headers = etag ? { "If-None-Match": etag } : {};
-    const response = await fetch(location.href, { headers, cache: "no-store", redirect: "manual" });
+    const response = await fetch(address, { headers, cache: "no-store", redirect: "manual" });
     const text = response.status === 200 ? await response.text() : "";
     responseMs = performance.now() - began;
     // The session is over, or the page is another one now.
@@ -138,7 +149,8 @@
     // An earlier page, because Redis was away.
     if (response.ok && live.dataset.last) return location.reload();
     if (response.status !== 304 && !response.ok) throw new Error("status " + response.status);
-    asOf.dateTime = new Date(response.headers.get("Date")).toISOString();
+    asOf.dateTime = response.headers.get("Quotabell-Time");
+    noteTime();
     if (response.status === 304) return "";
     const page = new DOMParser().parseFromString(text, "text/html");
     if (isFilledIn()) return "not refreshed while a form is filled in,";

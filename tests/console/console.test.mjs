@@ -136,6 +136,14 @@ for (const javaScriptEnabled of [true, false]) {
     const row = page.locator("tr", { hasText: "initech" });
     await row.getByRole("button", { name: "End", exact: true }).click();
     await outcome(page, "The subject initech is not muted any more.");
+    if (javaScriptEnabled) {
+      await refreshed(page);
+      await outcome(page, "The subject initech is not muted any more.");
+      await go(page, "log");
+      await page.goBack();
+      await page.getByRole("heading", { name: "Mutes" }).waitFor();
+      assert.equal(await page.locator(".outcome").count(), 0, "it was told already");
+    }
 
     await go(page, "");
     await page.locator("summary", { hasText: "Pause sending" }).click();
@@ -399,6 +407,18 @@ test("times are shown in UTC or in the zone of the user", async () => {
   await go(page, "alerts");
   assert.match(await page.locator("tbody time").first().innerText(), /GMT\+7/);
   await page.getByRole("button", { name: "Show UTC" }).click();
+  // A wrong clock of the browser changes no distance.
+  const distance = () => page.locator("tbody time").first().getAttribute("data-distance");
+  for (const days of [-3, 3]) {
+    await page.clock.setFixedTime(Date.now() + days * 86_400_000);
+    await go(page, "alerts");
+    assert.match(await distance(), /^\d+[sm] ago$/);
+    await page.getByRole("button", { name: "Pause refresh" }).click();
+    const resumed = refreshed(page);
+    await page.getByRole("button", { name: "Resume refresh" }).click();
+    await resumed;
+    assert.match(await distance(), /^\d+[sm] ago$/);
+  }
   await context.close();
 });
 

@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
-use crate::support::books::{raise, server_time};
+use crate::support::books::{raise, raise_many, server_time};
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
-use crate::support::outbox::{
-    LONG, Outbox, alert, email, in_period, json as stored, outcome, settle, subject, webhook,
-};
+use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
 use quotabell::contacts::Contact;
 use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, Keys, Mute, Outcome, OutcomeClass, PartitionNumber, Separator, UnixMs, keys};
+use quotabell::types::{Keys, Mute, Outcome, OutcomeClass, PartitionNumber, Separator, UnixMs, keys};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -75,6 +73,7 @@ async fn subjects_near_a_limit_are_listed_by_urgency_with_who_was_notified() {
     assert_eq!(column(&get(&api, "/v1/near?percent=100").await["subjects"], "subject"), ["bob"]);
     assert_eq!(get(&api, "/v1/near?window=month").await["examined"], 0);
     assert_eq!(get(&api, "/v1/near?metric=tokens").await["examined"], 0);
+    assert_eq!((&near["is_complete"], &near["ranked_at"]), (&json!(true), &near["read_at"]));
     let first = get(&api, "/v1/near?limit=2").await;
     let rest = get(&api, &format!("/v1/near?limit=2&after={}", first["next"].as_str().expect("more"))).await;
     assert_eq!(column(&rest["subjects"], "subject"), ["bob"]);
@@ -163,57 +162,76 @@ async fn calls(outbox: &Outbox, commands: &[&str]) -> usize {
     commands.iter().filter_map(of).sum::<usize>()
 }
 
-/// With many subjects a list must cost a bounded number of calls, and its slices must leave out nobody.
+/// With many subjects a list must cost a bounded number of calls, its slices must leave out nobody, and who runs out
+/// first must come first, wherever the records have it.
 #[tokio::test]
 async fn lists_of_many_subjects_are_read_in_bounded_slices() {
     const SUBJECTS: usize = 12_000;
     let outbox = Outbox::start();
-    let sample = raise(&outbox.client, "s0", 80, 4500, 1000).await;
-    for names in (1..SUBJECTS).collect::<Vec<_>>().chunks(2000) {
-        let mut pipeline = redis::pipe();
-        for n in names {
-            let name = format!("s{n}");
-            let raised = in_period(Alert { subject: subject(&name), ..sample.clone() }, sample.period);
-            let bucket = keys::bucket(&name);
-            let raised_key = outbox.keys.raised(&raised.metric, raised.period, bucket);
-            let field = Keys::raised_field(raised.threshold, &raised.subject);
-            let text = serde_json::to_string(&raised).expect("JSON");
-            pipeline.cmd("HSET").arg(raised_key).arg(field).arg(text).ignore();
-            pipeline.cmd("HSET").arg(outbox.keys.usage(&raised.metric, raised.period, bucket));
-            pipeline.arg(&name).arg(4000 + n % 1000).ignore();
-            pipeline.cmd("HSET").arg(outbox.keys.subject(&raised.subject)).arg("limit:requests").arg(5000).ignore();
-        }
-        let () = outbox.client.pipe(&pipeline).await.expect("written");
-    }
+    let is_last = |n: &usize| keys::bucket(&format!("s{n}")) == u8::MAX;
+    let worst = (1..SUBJECTS).rfind(is_last).expect("many are in each bucket");
+    raise_many(&outbox, SUBJECTS, |n| if n == worst { 4999 } else { 4000 + n as u64 % 900 }).await;
     // Another daemon reads the stream, so that nothing but the lists reads what is counted here.
     let lease = outbox.keys.lease();
     let _: String = outbox.run("SET", &[lease.as_str(), "another/10.0.0.1:1/1", "PX", "9000000"]).await;
     let (daemon, api) = idle(&outbox).await;
-    for (path, list) in [("/v1/near", "subjects"), ("/v1/alerts/newest", "alerts")] {
-        let (mut seen, mut after, mut slices) = (BTreeSet::new(), String::new(), BTreeSet::new());
-        loop {
-            let before = [calls(&outbox, &["hlen"]).await, calls(&outbox, &["hvals"]).await];
-            let others = calls(&outbox, &["hget", "hmget"]).await;
-            let part = get(&api, &format!("{path}?limit=1000{after}")).await;
-            assert!(calls(&outbox, &["hlen"]).await - before[0] <= 64 * 256, "hashes are counted without a bound");
-            assert!(calls(&outbox, &["hvals"]).await - before[1] <= 256, "hashes are read without a bound");
-            // The counts and settings of a slice with the forecasts that order it, the deliveries and forecasts of a
-            // page, and what the daemon reads meanwhile.
-            let read = calls(&outbox, &["hget", "hmget"]).await - others;
-            assert!(read <= 3 * 5_100 + 8 * 500 + 13 * 1000 + 1000, "{read} hashes are read for one page of {path}");
-            assert!(part["examined"].as_u64().is_some_and(|examined| examined <= 5_000), "{}", part["examined"]);
-            slices.insert(part["examined"].as_u64());
-            for name in column(&part[list], "subject") {
-                assert!(seen.insert(name.to_owned()), "{path} lists {name} twice");
-            }
-            let Some(next) = part["next"].as_str() else { break };
-            after = format!("&after={next}");
+    // Each request reads two slices of subjects near a limit, and one of alerts.
+    let bounded = async |path: &str, slices: usize| {
+        let before = [calls(&outbox, &["hlen"]).await, calls(&outbox, &["hvals"]).await];
+        let others = calls(&outbox, &["hget", "hmget"]).await;
+        let part = get(&api, path).await;
+        assert!(calls(&outbox, &["hlen"]).await - before[0] <= slices * 64 * 256, "hashes are counted without a bound");
+        assert!(calls(&outbox, &["hvals"]).await - before[1] <= slices * 256, "hashes are read without a bound");
+        // The counts and settings of a slice with the forecasts that order it, the deliveries and forecasts of a
+        // page, and what the daemon reads meanwhile.
+        let read = calls(&outbox, &["hget", "hmget"]).await - others;
+        assert!(
+            read <= slices * (3 * 5_100 + 8 * 500) + 13 * 1000 + 1000,
+            "{read} hashes are read for one page of {path}"
+        );
+        part
+    };
+    let (mut seen, mut after, mut slices) = (BTreeSet::new(), String::new(), BTreeSet::new());
+    loop {
+        let part = bounded(&format!("/v1/alerts/newest?limit=1000{after}"), 1).await;
+        assert!(part["examined"].as_u64().is_some_and(|examined| examined <= 5_000), "{}", part["examined"]);
+        slices.insert(part["examined"].as_u64());
+        for name in column(&part["alerts"], "subject") {
+            assert!(seen.insert(name.to_owned()), "{name} is listed twice");
         }
-        assert_eq!(seen.len(), SUBJECTS, "{path}");
-        assert!(slices.len() >= 2, "one slice has everything: {slices:?}");
+        let Some(next) = part["next"].as_str() else { break };
+        after = format!("&after={next}");
     }
-    let overview = get(&api, "/v1/overview").await;
-    assert_eq!(overview["near"]["is_complete"], false);
+    assert_eq!(seen.len(), SUBJECTS);
+    assert!(slices.len() >= 2, "one slice has everything: {slices:?}");
+
+    let worst = format!("s{worst}");
+    let partial = bounded("/v1/near?limit=1000", 2).await;
+    assert_eq!(partial["is_complete"], false);
+    assert_ne!(column(&partial["subjects"], "subject")[0], worst, "its slice is read already");
+    let complete = bounded("/v1/near?limit=1000", 2).await;
+    assert_eq!((&complete["is_complete"], &complete["examined"]), (&json!(true), &json!(SUBJECTS)));
+    assert_eq!(complete["ranked_at"], partial["read_at"]);
+    // The next request begins a new ranking, and lists the complete one until the new one is complete too.
+    let again = bounded("/v1/near?limit=1000", 2).await;
+    assert_eq!((&again["subjects"], &again["ranked_at"]), (&complete["subjects"], &complete["ranked_at"]));
+    let (mut seen, mut shares, mut page) = (BTreeSet::new(), Vec::new(), again);
+    while let Some(next) = page["next"].as_str().map(str::to_owned) {
+        for row in page["subjects"].as_array().expect("a list") {
+            assert!(seen.insert(row["subject"].as_str().expect("a subject").to_owned()), "{row} is listed twice");
+            shares.push(row["used"].as_u64().map(|used| used * 1000 / 5000));
+        }
+        page = bounded(&format!("/v1/near?limit=1000&after={next}"), 0).await;
+    }
+    assert!(seen.len() + page["subjects"].as_array().expect("a list").len() == 5_000, "{} of 5,000", seen.len());
+    assert!(shares.is_sorted_by(|higher, lower| higher >= lower), "not in the order of all");
+    assert!(shares[0] == Some(999) && seen.contains(&worst), "who runs out first does not come first");
+    let overview = async || get(&api, "/v1/overview").await;
+    assert_eq!(overview().await["near"]["is_complete"], true, "the overview continues the same ranking");
+    assert_eq!(overview().await["nearest"][0]["subject"], worst);
+    let status = quotabell(["status", "--json"]).redis(&outbox.server.url()).run();
+    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    assert_eq!((&status["near"]["is_complete"], &status["nearest"][0]["subject"]), (&json!(true), &json!(worst)));
     daemon.drain().await;
 }
 
@@ -323,7 +341,11 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
             "1 alert waits because the subject has no contact that gets them: alone.",
             "contact add alone --email",
         ),
-        ("nobody_notified", "1 subject has an alert that nobody received: it's.", r"explain --subject 'it'\''s'"),
+        (
+            "nobody_notified",
+            "1 alert has reached nobody (it's). Examined: the newest 3 alerts.",
+            r"explain --subject 'it'\''s'",
+        ),
         ("contacts_disabled", "of slow (its receiver is gone)", "contact enable slow c_"),
         ("events_refused", "1 event was refused in the last 24 hours", "refused list"),
     ];
@@ -340,7 +362,9 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
         overview["verdict"].as_str().is_some_and(|text| text.starts_with("8 things need attention.")),
         "{overview}"
     );
-    assert_eq!(overview["near"], json!({"above_80": 2, "reached": 1, "examined": 3, "is_complete": true}));
+    let near =
+        json!({"above_80": 2, "reached": 1, "examined": 3, "is_complete": true, "ranked_at": overview["read_at"]});
+    assert_eq!(overview["near"], near);
     assert_eq!(column(&overview["newest_alerts"], "subject"), ["slow", "alone", "it's"]);
     let printed = quotabell(["status", "--json"]).redis(&outbox.server.url()).run();
     assert_eq!(printed.code, 3, "{}", printed.told());
@@ -410,6 +434,11 @@ async fn failures_and_mutes_are_grouped_and_listed_in_slices() {
     assert_eq!(column(&dead["causes"], "destination"), ["https://x.test", "https://y.test"]);
     assert_eq!((&dead["causes"][0]["count"], &dead["examined"], &dead["next"]), (&json!(2), &json!(3), &Value::Null));
     assert_eq!(dead["causes"][0]["cause"], "receiver answered 503");
+
+    for (cause, number) in [("receiver+answered+503", 3), ("receiver", 0)] {
+        let of_cause = get(&api, &format!("/v1/deliveries?state=dead&cause={cause}")).await;
+        assert_eq!(column(&of_cause["deliveries"], "subject").len(), number, "{cause}");
+    }
 
     let destinations = get(&api, "/v1/destinations").await;
     assert_eq!(column(&destinations["destinations"], "destination"), ["https://x.test", "https://y.test"]);

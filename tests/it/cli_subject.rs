@@ -88,7 +88,7 @@ fn set_writes_the_limits_of_every_window() {
     assert_eq!((&shown["billing_day"], &shown["billing_month"]), (&json!(15), &json!(4)));
     let shown = subject(&server, &["show", "alice"]).expect_done();
     assert!(shown.contains("billing day    15\nbilling month  4\n"), "{shown}");
-    assert!(shown.contains("requests=600/hour requests=5000/day tokens=9/year\n"), "{shown}");
+    assert!(shown.contains("requests=600/hour requests=5,000/day tokens=9/year\n"), "{shown}");
 
     let both = subject(&server, &["set", "alice", "--limit", "tokens=none", "--limit", "tokens=7"]);
     assert!(both.code == 2 && both.stderr.contains("none cannot be combined with another limit"), "{}", both.told());
@@ -574,9 +574,9 @@ fn list_prints_a_table() {
         .expect_done();
     subject(&server, &["set", "a longer name", "--timezone", "Asia/Ho_Chi_Minh", "--threshold", "50,90"]).expect_done();
     insta::assert_snapshot!(subject(&server, &["list"]).expect_done(), @"
-    SUBJECT        PLAN  TIMEZONE          LIMITS         THRESHOLDS  CONTACTS
-    a longer name  -     Asia/Ho_Chi_Minh  -              50,90       -
-    alice          free  -                 requests=5000  -           a@b.test
+    SUBJECT        PLAN  TIMEZONE          LIMITS          THRESHOLDS  CONTACTS
+    a longer name  -     Asia/Ho_Chi_Minh  -               50,90       -
+    alice          free  -                 requests=5,000  -           a@b.test
     ");
 }
 

@@ -68,7 +68,7 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
     let visitor = Visitor::new(address).log_in(ADMIN).await;
     let base = Url::parse(&format!("http://proxy.test{PREFIX}/")).expect("a URL");
     let (mut open, mut seen) = (vec![base.clone()], BTreeSet::new());
-    let (mut first_page, mut assets) = (0, 0);
+    let (mut first_page, mut assets, mut posted) = (0, 0, BTreeSet::new());
     while let Some(url) = open.pop() {
         if !seen.insert(url.clone()) {
             continue;
@@ -103,7 +103,15 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
             target.set_fragment(None);
             open.push(target);
         }
-        for form in forms(&answer.text).into_iter().filter(|form| !form.is_post) {
+        for form in forms(&answer.text) {
+            if form.is_post {
+                let target = url.join(&form.action).expect("a URL");
+                let path = target.path().strip_prefix(PREFIX).unwrap_or_else(|| panic!("{target} leaves the prefix"));
+                if posted.insert(path.to_owned()) {
+                    assert_ne!(visitor.get(path).await.status, 404, "{target} takes no form");
+                }
+                continue;
+            }
             // A list of buttons, or one without a name.
             let actions = form.actions.iter().map(|action| vec![("do", action.as_str())]).collect::<Vec<_>>();
             for action in if actions.is_empty() { vec![vec![]] } else { actions } {
@@ -115,6 +123,7 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
     }
     // The first page must be quick on a slow line.
     assert!(assets < 40_000 && first_page + assets < 60_000, "{first_page} and {assets} bytes");
+    assert!(posted.len() >= 8, "{posted:?}");
     let subjects = seen.iter().filter(|url| url.path().ends_with("/subject")).count();
     assert!(subjects >= HOSTILE.len() + 3, "only {subjects} subjects were found");
     assert!(seen.iter().filter(|url| url.path().ends_with("/delivery")).count() > 10);
@@ -129,6 +138,9 @@ async fn only_a_changed_page_is_sent_again() {
     let admin = Visitor::new(address).log_in(ADMIN).await;
     for page in ["/near", "/alerts", "/deliveries", "/mutes", "/log", "/settings?id=alice"] {
         let first = admin.get(page).await;
+        let time = first.header("quotabell-time").to_owned();
+        let as_of = format!("<time id=\"as-of\" datetime=\"{time}\"");
+        assert!(decoded(&first.text).contains(&as_of), "{page}: {as_of}");
         let again = admin.send("GET", page, &[("if-none-match", first.header("etag"))], "").await;
         assert_eq!((again.status, again.text.as_str()), (304, ""), "{page}");
         assert!(again.header("content-security-policy").starts_with("default-src 'none'"));
@@ -194,6 +206,17 @@ async fn only_a_token_that_may_read_opens_pages() {
         let answer = nobody.send("POST", "/login", &same, &format!("token={token}&")).await;
         assert_eq!((answer.status, answer.header("set-cookie")), (status, ""), "{token}");
         judge("/login", &answer);
+    }
+    // What no page sends is answered with a page, too.
+    let (twice, large) = (format!("token={READ}&token={READ}&next=x&next=y"), "x".repeat(70_000));
+    assert_eq!(nobody.send("POST", "/login", &same, &twice).await.status, 303);
+    let large = nobody.send("POST", "/login", &same, &large).await;
+    for (page, answer, status, way_on) in
+        [("/login", large, 413, ""), ("/assets/x.css", nobody.get("/assets/x.css").await, 404, "../")]
+    {
+        judge(page, &answer);
+        let way_on = format!("<a href=\"{way_on}./\">Overview</a>");
+        assert!(answer.status == status && decoded(&answer.text).contains(&way_on), "{page}: {}", answer.text);
     }
     // A visitor who followed a link while logged out gets to that page, and not to another site.
     let login = nobody.get("/near?percent=80&window=day").await.header("location").to_owned();

@@ -102,7 +102,7 @@ async fn two_editors_of_one_subject_see_both_versions() {
     let conflict = admin.post(&second, &mine).await;
     assert_eq!(conflict.status, 412, "{}", conflict.text);
     judge("/settings", &conflict);
-    for text in ["requests = 600&#x2f;hour 5000&#x2f;day", "requests = 7<", "Asia&#x2f;Tokyo"] {
+    for text in ["requests = 600&#x2f;hour 5,000&#x2f;day", "requests = 7<", "Asia&#x2f;Tokyo"] {
         assert!(conflict.text.contains(text), "{text}: {}", conflict.text);
     }
     assert_eq!(field(&outbox, hostile, "timezone").await, None, "nothing is written");

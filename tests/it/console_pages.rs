@@ -294,6 +294,9 @@ async fn a_ranking_says_whom_it_omits_and_ranks_another_period() {
         (names, note, page.text.contains("the current one in UTC"))
     };
     assert_eq!(ranked("").await, (vec!["alice".to_owned()], true, true));
+    // A third page of so few is empty.
+    let next = format!("&after={}", quotabell::views::Cursor(200_usize));
+    assert_eq!(ranked(&next).await, (vec![], true, true));
     assert_eq!(ranked(&format!("&period={yesterday}")).await, (vec!["bob".to_owned()], true, false));
     assert_eq!(ranked("&window=total").await, (vec![], false, false));
     assert_eq!(visitor.get("/top?by=used&period=lately").await.status, 400);

@@ -57,6 +57,7 @@ mod config_layers;
 mod console;
 mod console_actions;
 mod console_away;
+mod console_bounds;
 mod console_bulk;
 mod console_lists;
 mod console_pages;

@@ -65,6 +65,23 @@ async fn a_retry_makes_due_now_and_changes_nothing_else_of_the_destination() {
     }
 }
 
+/// An operator who tries whether a receiver works again must not delay the next attempt.
+#[tokio::test]
+async fn a_retry_that_fails_puts_off_no_automatic_attempt() {
+    let outbox = Outbox::start();
+    let raised = alert(&subject("alice"), 80);
+    outbox.fan_out_new(&raised, &[webhook("a")]).await;
+    let id = delivery(&raised, &webhook("a"));
+    fail(&outbox, "first").await;
+    let automatic = outbox.due(&id).await;
+    for token in ["by hand", "again"] {
+        assert_eq!(answers(&outbox, DeliveryAction::Retry, std::slice::from_ref(&id)).await, [ActionReply::Done]);
+        assert!(outbox.due(&id).await < automatic, "due now");
+        fail(&outbox, token).await;
+        assert_eq!(outbox.due(&id).await, automatic);
+    }
+}
+
 /// A cancelled delivery must neither return with its contact nor wait for one.
 #[tokio::test]
 async fn a_cancelled_delivery_stays_cancelled() {

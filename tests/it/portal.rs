@@ -212,10 +212,10 @@ async fn a_route_answers_by_the_token_alone() {
         assert_eq!((answer.status, says(&answer, "fault")), (404, "This contact is gone."), "{body}");
     }
     assert_eq!(api.contacts("alice").await, before);
-    for (path, status) in
-        [("/portal/", 404), ("/portal/x/y/z", 404), ("/portal/assets/x.css", 404), (&format!("{whole}contact"), 405)]
-    {
-        assert_eq!(visitor.get(path).await.status, status, "{path}");
+    for (path, status) in [("/portal/x/y/z", 404), ("/portal/assets/x.css", 404), (&format!("{whole}contact"), 405)] {
+        let answer = visitor.get(path).await;
+        judge_html(path, &answer);
+        assert_eq!(answer.status, status, "{path}");
     }
     for query in ["", "?told=added"] {
         let cut = visitor.get(&format!("{}{query}", whole.trim_end_matches('/'))).await;
@@ -531,7 +531,7 @@ async fn the_operator_may_brand_embed_and_translate_it() {
     assert!(page.header("content-security-policy").ends_with("frame-ancestors https://app.example.com"));
     assert!(page.text.contains("<html lang=\"ar\" dir=\"rtl\">") && page.text.contains("استخدامك"), "{}", page.text);
     let assets: Vec<String> = found(&page.text, "(?:href|src)=\"\\.\\.([^\"]*)\"").into_iter().map(decoded).collect();
-    assert_eq!(assets.len(), 4, "{}", page.text);
+    assert_eq!(assets.len(), 5, "{}", page.text);
     let mut texts = String::new();
     for asset in &assets {
         let answer = visitor.get(&format!("/portal{asset}")).await;

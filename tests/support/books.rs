@@ -51,6 +51,27 @@ pub async fn raise(client: &RedisClient, name: &str, percent: u16, used: u64, ag
     raised
 }
 
+/// Alerts of today at 80 % for the subjects `s0`, `s1` and so on, with these counts of 5,000.
+pub async fn raise_many(outbox: &Outbox, subjects: usize, used: impl Fn(usize) -> u64) {
+    let Outbox { client, keys, .. } = outbox;
+    let sample = raise(client, "s0", 80, used(0), 1000).await;
+    for numbers in (1..subjects).collect::<Vec<_>>().chunks(2000) {
+        let mut pipeline = redis::pipe();
+        for number in numbers {
+            let name = format!("s{number}");
+            let raised = in_period(Alert { subject: subject(&name), ..sample.clone() }, sample.period);
+            let bucket = keys::bucket(&name);
+            let field = Keys::raised_field(raised.threshold, &raised.subject);
+            let text = serde_json::to_string(&raised).expect("JSON");
+            pipeline.cmd("HSET").arg(keys.raised(&raised.metric, raised.period, bucket)).arg(field).arg(text).ignore();
+            pipeline.cmd("HSET").arg(keys.usage(&raised.metric, raised.period, bucket));
+            pipeline.arg(&name).arg(used(*number)).ignore();
+            pipeline.cmd("HSET").arg(keys.subject(&raised.subject)).arg("limit:requests").arg(5000).ignore();
+        }
+        let () = client.pipe(&pipeline).await.expect("written");
+    }
+}
+
 /// An outbox with a dead delivery for each of these subjects.
 pub async fn with_dead(names: &[&str]) -> (Outbox, Vec<DeliveryId>) {
     let outbox = Outbox::start();

@@ -10,6 +10,7 @@ use crate::subjects::mutes::MutedPart;
 use crate::subjects::record::write_thresholds;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
+use crate::types::text::separated;
 use crate::types::{ContactFilter, Metric, Mute, Subject};
 use crate::views::SubjectView;
 
@@ -54,11 +55,11 @@ impl SubjectView {
         ]
     }
 
-    /// As `subject set --limit` takes them: each with its metric.
+    /// Each limit with its metric.
     fn limits(&self) -> String {
         let limits = self.limits.iter().flat_map(|(metric, limits)| {
             let texts = limits.to_string();
-            texts.split(' ').map(|limit| format!("{metric}={limit}")).collect::<Vec<_>>()
+            texts.split(' ').map(|limit| format!("{metric}={}", separated(limit))).collect::<Vec<_>>()
         });
         let limits: Vec<String> = limits.collect();
         or_dash((!limits.is_empty()).then(|| limits.join(" ")))

@@ -29,7 +29,8 @@ pub struct OverviewView {
     pub counting: CountingOverviewView,
     pub sending: SendingOverviewView,
     pub near: NearOverviewView,
-    /// Those that run out first, of the examined ones, and then some that have reached their limit.
+    /// Those that run out first, of the examined ones, and then some that have reached their limit: the beginning of
+    /// the list of subjects near to a limit.
     #[schemars(length(max = NEAREST + NEAREST_REACHED))]
     pub nearest: Vec<NearSubjectView>,
     /// Number of the newest 200 alerts that were not sent because of a mute. That needs no attention.
@@ -107,6 +108,8 @@ pub struct NearOverviewView {
     pub examined: usize,
     /// Whether these are all; otherwise the numbers of subjects are lower bounds.
     pub is_complete: bool,
+    /// When the first of them was read.
+    pub ranked_at: Rfc3339,
 }
 
 impl OverviewView {

@@ -33,7 +33,7 @@ pub struct SystemProblemView {
     pub subject: Option<String>,
     /// The destination that the command is about; null if it is about none.
     pub destination: Option<Destination>,
-    /// How many things are concerned: partitions, deliveries, subjects or events.
+    /// How many things are concerned: partitions, deliveries, alerts, contacts or events.
     #[schemars(range(min = 1))]
     pub count: u64,
 }
@@ -99,7 +99,8 @@ pub struct OverviewFacts {
     /// Deliveries that wait for a contact, and some of their subjects.
     pub waiting: u64,
     pub waiting_subjects: Vec<String>,
-    /// Subjects with an alert that has reached nobody, among the newest `judged` alerts.
+    /// Number of alerts that have reached nobody, among the newest `judged` alerts, and their subjects.
+    pub unheard: usize,
     pub not_notified: Vec<Subject>,
     pub judged: usize,
     pub disabled: Vec<(Subject, Contact)>,
@@ -192,11 +193,11 @@ impl OverviewFacts {
 
     fn nobody(&self) -> Option<SystemProblemView> {
         let subject = self.not_notified.first()?;
-        let count = self.not_notified.len() as u64;
-        let subjects = pluralize(count, "subject has", "subjects have");
+        let count = self.unheard as u64;
+        let alerts = pluralize(count, "alert has", "alerts have");
         let named = named(self.not_notified.iter().map(Subject::to_string));
         let judged = pluralize(self.judged as u64, "alert", "alerts");
-        let cause = format!("{subjects} an alert that nobody received: {named}. Examined: the newest {judged}.");
+        let cause = format!("{alerts} reached nobody ({named}). Examined: the newest {judged}.");
         let command = format!("quotabell explain --subject {}", shell_word(subject.as_str()));
         Some(problem(SystemProblemKind::NobodyNotified, cause, command, count).of_subject(subject.as_str()))
     }

@@ -12,12 +12,12 @@ use super::{
 use crate::outbox::{OutboxError, Totals, read_pause, totals};
 use crate::redis_client::Partition;
 use crate::types::timestamp::Rfc3339;
-use crate::types::{Destination, Subject};
+use crate::types::{Destination, Subject, UnixMs};
 use crate::views::Observer;
 use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
 use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
 use crate::views::deliveries::{self, DestinationView, RefusingQueue, dead_causes, read_destinations, refusing_queues};
-use crate::views::near::{NearFilter, NearRow, NearSlice};
+use crate::views::near_ranking::{NearFilter, NearRanking, NearRow};
 use crate::views::refused::{self, RefusedCursor};
 
 /// Number of newest alerts whose deliveries are read.
@@ -30,8 +30,6 @@ const WAITING_NAMED: usize = 10;
 const REFUSED_SINCE_MS: i64 = 86_400_000;
 /// Number of them that are read: each view of the overview reads them again.
 const REFUSED_MAX: usize = 200;
-/// Above this part of the limit, permille, a subject is near to it.
-const NEAR_PERMILLE: u64 = 800;
 
 /// Why an overview could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +41,12 @@ pub enum OverviewError {
 }
 
 impl Observer {
-    /// Reads the overview.
+    /// Reads the overview. Examines at most this number of slices of recorded alerts for those near to a limit.
     ///
     /// # Errors
     ///
     /// The failure of Redis or the connection, or a key of another type.
-    pub async fn overview(&self) -> Result<OverviewView, OverviewError> {
+    pub async fn overview(&self, slices: usize) -> Result<OverviewView, OverviewError> {
         let first = self.partitions.first();
         let system = self.system().await?;
         let now = system.read_at.0;
@@ -60,7 +58,7 @@ impl Observer {
         let muted_alerts = deliveries.iter().filter(|of| of.outcome == AlertOutcome::Muted).count();
         let is_unheard = |of: &AlertDeliveriesView| of.outcome == AlertOutcome::Nobody && !of.waits_for_contact();
         let unheard = raised.iter().zip(&deliveries).filter(|(_, of)| is_unheard(of));
-        let not_notified: BTreeSet<&Subject> = unheard.map(|(alert, _)| &alert.subject).collect();
+        let unheard: Vec<&Subject> = unheard.map(|(alert, _)| &alert.subject).collect();
         let facts = OverviewFacts {
             now,
             system,
@@ -70,7 +68,8 @@ impl Observer {
             dead_causes: dead_causes(&self.partitions, None).await?.causes,
             waiting: totals.waiting,
             waiting_subjects: self.waiting_subjects().await?,
-            not_notified: not_notified.into_iter().cloned().collect(),
+            unheard: unheard.len(),
+            not_notified: unheard.into_iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
             judged: raised.len(),
             disabled: disabled
                 .into_iter()
@@ -84,13 +83,7 @@ impl Observer {
             )
             .await?,
         };
-        let near = self.near_slice(&NearFilter::default(), None, now).await?;
-        let numbers = near_numbers(&near);
-        let (mut nearest, mut reached): (Vec<NearRow>, Vec<NearRow>) =
-            near.rows.into_iter().partition(NearRow::is_below);
-        nearest.truncate(NEAREST);
-        reached.truncate(NEAREST_REACHED);
-        nearest.append(&mut reached);
+        let (near, nearest) = self.nearest(slices, now).await?;
         let problems = facts.problems();
         let counting = counting(&facts, totals.counted);
         let newest = raised.into_iter().zip(deliveries).take(NEWEST_ALERTS);
@@ -99,13 +92,27 @@ impl Observer {
             problems,
             counting,
             sending: sending(&totals),
-            near: numbers,
+            near,
             nearest: self.near_views(&nearest).await?,
             muted_alerts,
             hours,
             newest_alerts: newest.map(|(alert, deliveries)| NotifiedAlertView { alert, deliveries }).collect(),
             read_at: Rfc3339(now),
         })
+    }
+
+    /// The beginning of the ranking of those below a limit, and of those that have reached it.
+    async fn nearest(&self, slices: usize, now: UnixMs) -> RedisResult<(NearOverviewView, Vec<NearRow>)> {
+        let filter = NearFilter::default();
+        let mut walk = self.near.lock(&filter).await;
+        self.examine(&filter, &mut walk, slices, now).await?;
+        let ranking = walk.ranking();
+        let NearRanking { above_80, reached, examined, is_complete, began, .. } = *ranking;
+        let near = NearOverviewView { above_80, reached, examined, is_complete, ranked_at: Rfc3339(began) };
+        let rows = ranking.rows_after(None, now);
+        let below = rows.clone().filter(|row| row.is_below()).take(NEAREST);
+        let nearest = below.chain(rows.filter(|row| !row.is_below()).take(NEAREST_REACHED));
+        Ok((near, nearest.cloned().collect()))
     }
 
     async fn totals(&self) -> Result<Totals, OutboxError> {
@@ -180,15 +187,4 @@ fn sending(totals: &Totals) -> SendingOverviewView {
         outbox: totals.outbox,
         is_paused: totals.is_paused,
     }
-}
-
-fn near_numbers(NearSlice { rows, examined, next }: &NearSlice) -> NearOverviewView {
-    let mut highest: BTreeMap<&Subject, u64> = BTreeMap::new();
-    for row in rows {
-        let known = highest.entry(&row.count.subject).or_default();
-        *known = (*known).max(row.permille());
-    }
-    let reached = highest.values().filter(|permille| **permille >= 1000).count();
-    let above_80 = highest.values().filter(|permille| (NEAR_PERMILLE..1000).contains(*permille)).count();
-    NearOverviewView { above_80, reached, examined: *examined, is_complete: next.is_none() }
 }

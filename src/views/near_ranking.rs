@@ -1,0 +1,260 @@
+//! The subjects that are near to a limit, ranked: what several requests have read. Each examines some slices of the
+//! records, so that no request costs the server much, however many subjects there are. Read next: [`super::near`],
+//! which reads the slices.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedMutexGuard;
+
+use super::forecast::ForecastView;
+use crate::forecast::ForecastState;
+use crate::ledger::batch::MetricPeriod;
+use crate::ledger::counter_scan::SubjectCount;
+use crate::ledger::raised_scan::RaisedPosition;
+use crate::types::{Alert, DisplayName, Metric, Percent, Period, Subject, UnixMs, Window};
+
+/// Maximum number of limits in a ranking that are not reached, and of those that are: 10 MB at most.
+pub const RANKED_MAX: usize = 5_000;
+/// Maximum number of filters with a ranking.
+const FILTERS_MAX: usize = 4;
+/// How long a ranking is kept if nobody asks for it.
+const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
+/// The share from which a limit without a forecast is as urgent as one that will probably be reached.
+const ALMOST_USED_UP_PERMILLE: u64 = 950;
+/// The share from which a subject is near to a limit.
+const NEAR_PERMILLE: u64 = 800;
+
+/// Which subjects are listed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NearFilter {
+    pub metric: Option<Metric>,
+    pub window: Option<Window>,
+    /// Only those that have used at least this part of the limit.
+    pub percent: Option<Percent>,
+}
+
+/// The position of a list: its last row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NearCursor(pub NearPlace);
+
+/// The order of a ranking: by urgency, then by name.
+pub type NearPlace = (Urgency, Subject, Metric, Period);
+
+/// The expected time of reaching the limit, and permille of the limit, highest first.
+type Urgency = (NearState, UnixMs, Reverse<u64>);
+
+/// In the order of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum NearState {
+    /// Little is left of its limit, and nobody knows when it is reached.
+    AlmostUsedUp,
+    /// It will probably reach its limit.
+    RunsOut,
+    /// It is below its limit.
+    Below,
+    /// It has reached its limit.
+    UsedUp,
+}
+
+/// A subject and a limit.
+#[derive(Debug, Clone)]
+pub struct NearRow {
+    pub count: SubjectCount,
+    pub of: MetricPeriod,
+    pub name: Option<DisplayName>,
+    pub plan: String,
+    pub limit: u64,
+    /// Ascending by the count that reaches them; at least one.
+    pub alerts: Vec<Alert>,
+    pub forecast: Option<ForecastView>,
+}
+
+impl NearRow {
+    pub fn permille(&self) -> u64 {
+        permille(self.count.used, self.limit)
+    }
+
+    pub fn is_below(&self) -> bool {
+        self.count.used < self.limit
+    }
+
+    pub fn place(&self) -> NearPlace {
+        let urgency = urgency(self.count.used, self.limit, self.forecast.as_ref());
+        (urgency, self.count.subject.clone(), self.of.metric.clone(), self.of.period)
+    }
+
+    /// Whether its period has not ended.
+    fn is_current(&self, now: UnixMs) -> bool {
+        self.alerts.last().and_then(|alert| alert.resets_at).is_none_or(|end| now < end.0)
+    }
+}
+
+fn permille(used: u64, limit: u64) -> u64 {
+    u64::try_from(u128::from(used) * 1000 / u128::from(limit)).unwrap_or(u64::MAX)
+}
+
+fn urgency(used: u64, limit: u64, forecast: Option<&ForecastView>) -> Urgency {
+    let permille = permille(used, limit);
+    let state = match forecast.map_or(ForecastState::Unknown, |of| of.state) {
+        _ if limit <= used => NearState::UsedUp,
+        ForecastState::Possible | ForecastState::Likely => NearState::RunsOut,
+        ForecastState::Unknown if permille >= ALMOST_USED_UP_PERMILLE => NearState::AlmostUsedUp,
+        _ => NearState::Below,
+    };
+    let expected_at = forecast.and_then(|of| of.expected_at).filter(|_| state == NearState::RunsOut);
+    (state, expected_at.map_or(UnixMs::MAX, |at| at.0), Reverse(permille))
+}
+
+/// A slice of the records.
+#[derive(Debug)]
+pub struct NearSlice {
+    pub rows: Vec<NearRow>,
+    pub examined: usize,
+    pub next: Option<RaisedPosition>,
+}
+
+/// The first rows of all slices that were examined.
+#[derive(Debug, Clone, Default)]
+pub struct NearRanking {
+    /// In the order of the list.
+    rows: Vec<NearRow>,
+    /// Subjects that have used at least 80 % of a limit, without those of `reached`.
+    pub above_80: usize,
+    /// Subjects that have used all of a limit, or more.
+    pub reached: usize,
+    /// Number of recorded alerts that were examined.
+    pub examined: usize,
+    /// Whether these are all.
+    pub is_complete: bool,
+    /// When the first of them was read.
+    pub began: UnixMs,
+}
+
+impl NearRanking {
+    /// The rows after a place whose period has not ended.
+    pub fn rows_after<'a>(
+        &'a self,
+        after: Option<&NearPlace>,
+        now: UnixMs,
+    ) -> impl Iterator<Item = &'a NearRow> + Clone {
+        let from = after.map_or(0, |after| self.rows.partition_point(|row| row.place() <= *after));
+        self.rows[from..].iter().filter(move |row| row.is_current(now))
+    }
+
+    fn add(&mut self, rows: Vec<NearRow>) {
+        self.rows.extend(rows);
+        self.rows.sort_by_cached_key(NearRow::place);
+        let mut reached = self.rows.split_off(self.rows.partition_point(NearRow::is_below));
+        self.rows.truncate(RANKED_MAX);
+        reached.truncate(RANKED_MAX);
+        self.rows.append(&mut reached);
+    }
+}
+
+/// Walks through all records again and again.
+#[derive(Debug, Default)]
+pub struct NearWalk {
+    /// What the last walk has found, until this one has examined everything.
+    complete: Option<NearRanking>,
+    partial: NearRanking,
+    /// The position of the next slice.
+    next: Option<RaisedPosition>,
+    /// Whether each subject near to a limit has reached one, by the hash of its name: a million take some 40 MB.
+    has_reached: HashMap<u64, bool>,
+}
+
+impl NearWalk {
+    /// The best that is known.
+    pub fn ranking(&self) -> &NearRanking {
+        self.complete.as_ref().unwrap_or(&self.partial)
+    }
+
+    pub fn position(&self) -> Option<RaisedPosition> {
+        self.next.clone()
+    }
+
+    /// Adds the slice that begins at the position. After the last one, the next is the first again.
+    pub fn add(&mut self, NearSlice { rows, examined, next }: NearSlice, now: UnixMs) {
+        if self.next.is_none() {
+            self.partial.began = now;
+        }
+        for row in rows.iter().filter(|row| row.permille() >= NEAR_PERMILLE) {
+            let mut hasher = DefaultHasher::new();
+            row.count.subject.hash(&mut hasher);
+            *self.has_reached.entry(hasher.finish()).or_default() |= !row.is_below();
+        }
+        self.partial.add(rows);
+        self.partial.examined += examined;
+        self.partial.reached = self.has_reached.values().filter(|has_reached| **has_reached).count();
+        self.partial.above_80 = self.has_reached.len() - self.partial.reached;
+        self.next = next;
+        self.partial.is_complete = self.next.is_none();
+        if self.partial.is_complete {
+            self.complete = Some(std::mem::take(&mut self.partial));
+            self.has_reached = HashMap::new();
+        }
+    }
+}
+
+/// A walk for each of the last filters. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct NearRankings(Arc<Mutex<Vec<KeptWalk>>>);
+
+#[derive(Debug)]
+struct KeptWalk {
+    filter: NearFilter,
+    asked: Instant,
+    walk: Arc<tokio::sync::Mutex<NearWalk>>,
+}
+
+impl NearRankings {
+    /// The walk with this filter. Other callers wait until it is dropped.
+    pub async fn lock(&self, filter: &NearFilter) -> OwnedMutexGuard<NearWalk> {
+        let walk = {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let walk = kept.extract_if(.., |kept| kept.filter == *filter).map(|kept| kept.walk).next();
+            kept.retain(|kept| kept.asked.elapsed() < KEPT_FOR);
+            kept.truncate(FILTERS_MAX - 1);
+            let walk = walk.unwrap_or_default();
+            kept.insert(0, KeptWalk { filter: filter.clone(), asked: Instant::now(), walk: Arc::clone(&walk) });
+            walk
+        };
+        walk.lock_owned().await
+    }
+
+    /// Forgets everything: a subject was erased.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::timestamp::Rfc3339;
+
+    /// Who has run out already would hide who runs out next.
+    #[test]
+    fn those_that_run_out_first_come_first() {
+        let foreseen = |state, at: Option<i64>| Some(ForecastView::sample(state, at.map(UnixMs).map(Rfc3339)));
+        let in_order = [
+            ("almost", 951, None),
+            ("soon", 400, foreseen(ForecastState::Possible, Some(1))),
+            ("later", 700, foreseen(ForecastState::Likely, Some(2))),
+            ("in this period", 800, foreseen(ForecastState::Likely, None)),
+            ("unlikely", 999, foreseen(ForecastState::Unlikely, None)),
+            ("no forecast", 949, None),
+            ("most", 2_000, None),
+            ("used up", 1_000, foreseen(ForecastState::Reached, None)),
+        ];
+        let mut sorted: Vec<_> = in_order.iter().rev().collect();
+        sorted.sort_by_key(|(_, used, forecast)| urgency(*used, 1_000, forecast.as_ref()));
+        let names = |of: &[&(&'static str, u64, Option<ForecastView>)]| of.iter().map(|one| one.0).collect::<Vec<_>>();
+        assert_eq!(names(&sorted), names(&in_order.iter().collect::<Vec<_>>()));
+    }
+}
