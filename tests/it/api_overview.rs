@@ -127,7 +127,7 @@ async fn alerts_of_all_subjects_are_listed_newest_first_with_who_was_notified() 
     let overview = get(&api, "/v1/overview").await;
     let problems = overview["problems"].as_array().expect("a list");
     let unheard: Vec<_> = problems.iter().filter(|problem| problem["kind"] == "nobody_notified").collect();
-    let cause = json!("1 subject has an alert that nobody received: dead. Examined: the newest 7 alerts.");
+    let cause = json!("1 alert has reached nobody (dead). Examined: the newest 7 alerts.");
     assert_eq!(unheard.iter().map(|problem| &problem["cause"]).collect::<Vec<_>>(), [&cause]);
     let printed = quotabell(["status"]).redis(&outbox.server.url()).run().stdout;
     let row = printed.lines().find(|line| line.contains("  told")).unwrap_or_else(|| panic!("{printed}"));
