@@ -15,6 +15,7 @@ use crate::ledger::{daily_usage, usage_profiles};
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, StoredLevels};
 use crate::types::timestamp::Rfc3339;
+use crate::types::usage_notice::times_usual;
 use crate::types::{Day, DaySpan, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs};
 use crate::zones::Zone;
 
@@ -151,10 +152,11 @@ impl ForecastView {
         let used_today = today.and_then(|today| known.days.get(&today)).copied().unwrap_or(0);
         let days = &known.days;
         let of = LimitInPeriod { span, zone, now, used, used_today, limit, days, likely_from: None };
-        let WindowForecast { state, probability, expected_at, earliest_at, latest_at, times_usual } =
+        let WindowForecast { state, probability, expected_at, earliest_at, latest_at, usual_by_now } =
             WindowForecast::new(known.profile.as_ref(), of);
         let probability = probability.map(|probability| (probability * 100.0).round() / 100.0);
         let [expected_at, earliest_at, latest_at] = [expected_at, earliest_at, latest_at].map(|at| at.map(Rfc3339));
+        let times_usual = times_usual(used, usual_by_now);
         Some(Self { state, probability, expected_at, earliest_at, latest_at, times_usual, zone, period: span.period })
     }
 
