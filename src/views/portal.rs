@@ -16,6 +16,7 @@ use super::usage::{self, MetricUsageView, UsageRequest, UsageView, WindowUsageVi
 use super::{Observer, SubjectSettings, alerts};
 use crate::contacts::array::{CONTACTS, StoredContact};
 use crate::contacts::{Contact, ContactArray, ContactOrigin, masked_address};
+use crate::forecast::ForecastState;
 use crate::ledger::batch::MetricPeriod;
 use crate::signing::PortalAccess;
 use crate::subjects::mutes::MutedPart;
@@ -64,7 +65,8 @@ pub struct PortalMetricView {
     pub upgrade_url: Option<String>,
 }
 
-/// A window, and what is used at its end if usage continues as it was since its start.
+/// A window, and what is used at its end if usage continues as it was since its start. A forecast knows more: beside
+/// one there is no pace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PortalWindowView {
     #[serde(flatten)]
@@ -162,9 +164,9 @@ impl Observer {
         let upgrade = plan.as_ref().and_then(|plan| plan.upgrade_url.as_ref());
         let metric = |MetricUsageView { metric, format, windows }| PortalMetricView {
             upgrade_url: upgrade.and_then(|page| page.url_of(&subject, &metric)),
+            windows: paced(windows, &format, now),
             metric,
             format,
-            windows: paced(windows, now),
         };
         let metrics = metrics.into_iter().map(metric).collect();
         let (muted, _) = SubjectMutes::read(stored.fields().iter().map(|(name, value)| (name, value)), now);
@@ -278,7 +280,7 @@ fn shown_address(contact: &Contact, access: &PortalAccess) -> String {
 
 /// The windows of a metric, from the shortest, with their paces. A period uses no less than a shorter one in it: if its
 /// own pace says so, the usage began late in it, and goes on as in the shorter one.
-fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView> {
+fn paced(usages: Vec<WindowUsageView>, format: &MetricFormat, now: UnixMs) -> Vec<PortalWindowView> {
     let mut windows: Vec<PortalWindowView> = Vec::new();
     for usage in usages {
         let is_within =
@@ -289,6 +291,10 @@ fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView> {
             _ => pace,
         });
         windows.push(PortalWindowView { pace, usage });
+    }
+    for PortalWindowView { pace, usage } in &mut windows {
+        let is_foreseen = usage.forecast.as_ref().is_some_and(|of| of.state != ForecastState::Unknown);
+        *pace = pace.filter(|_| !is_foreseen).map(|pace| format.rounded(pace));
     }
     windows
 }
@@ -317,6 +323,7 @@ fn continued(usage: &WindowUsageView, shorter: &PortalWindowView) -> Option<u64>
 mod tests {
     use super::*;
     use crate::types::{Day, Period, Window};
+    use crate::views::forecast::ForecastView;
 
     /// A subject that begins at the end of a month would read of a day above its month.
     #[test]
@@ -337,11 +344,17 @@ mod tests {
             alerts: Vec::new(),
         };
         let paces = |month| -> Vec<Option<u64>> {
-            let windows = paced(vec![usage(Window::Day, 0, 1), month], midnight.plus(8 * 3_600_000));
+            let (format, now) = (MetricFormat::default(), midnight.plus(8 * 3_600_000));
+            let windows = paced(vec![usage(Window::Day, 0, 1), month], &format, now);
             windows.into_iter().map(|of| of.pace).collect()
         };
         assert_eq!(paces(usage(Window::Month, 27, 3)), [Some(1_500), Some(4_500)]);
         assert_eq!(paces(usage(Window::Week, 1, 1)), [Some(1_500), Some(1_500)], "its last day");
         assert_eq!(paces(usage(Window::Month, 0, 30)), [Some(1_500), None], "nobody knows it at the beginning");
+        let foreseen = |state| {
+            let forecast = Some(ForecastView::sample(state, None));
+            paces(WindowUsageView { forecast, ..usage(Window::Month, 27, 3) })[1]
+        };
+        assert_eq!([ForecastState::Possible, ForecastState::Unknown].map(foreseen), [None, Some(4_500)]);
     }
 }
