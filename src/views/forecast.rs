@@ -203,9 +203,9 @@ impl ForecastView {
         })
     }
 
-    /// The state in a word, and when.
+    /// The state in a word, and when, in UTC.
     pub fn summary(&self) -> String {
-        let at = self.expected_at.map(|at| format!(" {}", self.clock(at)));
+        let at = self.expected_at.map(|at| format!(" {}", Self { zone: Zone::UTC, ..self.clone() }.clock(at)));
         format!("{}{}", self.state.as_str(), at.unwrap_or_default())
     }
 
@@ -214,5 +214,19 @@ impl ForecastView {
         let form = if self.period.day().is_some() { "%H:%M" } else { "%Y-%m-%d %H:%M" };
         let Some(utc) = at.to_utc() else { return at.to_string() };
         self.zone.from_utc_datetime(&utc.naive_utc()).format(form).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ranking would compare times of different zones.
+    #[test]
+    fn a_summary_is_in_utc() {
+        let at = Rfc3339(UnixMs(1_795_250_400_000));
+        let (zone, period) = ("Europe/Paris".parse().expect("a zone"), Day::in_utc(at.0).expect("a day").into());
+        let forecast = ForecastView { zone, period, ..ForecastView::sample(ForecastState::Likely, Some(at)) };
+        assert_eq!((forecast.clock(at), forecast.summary()), ("09:40".to_owned(), "likely 08:40".to_owned()));
     }
 }
