@@ -11,7 +11,7 @@ use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::{Contact, distinct};
 use crate::redis_client::Partition;
 use crate::types::text::printable;
-use crate::types::{ContactId, Subject, UnixMs, Window};
+use crate::types::{ContactId, Subject, UnixMs};
 use crate::views::SubjectSettings;
 
 /// Time between two test messages to a contact. Sent messages can't be taken back, and a command in a loop is easily
@@ -102,6 +102,6 @@ pub fn sample(subject: &Subject, settings: SubjectSettings) -> Sample {
         return sample;
     };
     let limits = limits.as_slice();
-    let limit = *limits.iter().find(|limit| limit.window == Window::Day).unwrap_or(&limits[0]);
+    let limit = *limits.iter().find(|limit| limit.window.has_forecast()).unwrap_or(&limits[0]);
     Sample { metric: metric.clone(), limit, ..sample }
 }

@@ -10,8 +10,9 @@ use crate::types::alert::used_percent;
 use crate::types::text::printable;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    Alert, DeploymentId, NoticeTopic, Percent, PeriodSpan, UnixMs, UsageNotice, UsageNoticeKind, Window,
+    Alert, DaySpan, DeploymentId, NoticeTopic, Percent, PeriodSpan, UnixMs, UsageNotice, UsageNoticeKind, Window,
 };
+use crate::zones::Zone;
 
 const HOUR_MS: i64 = 3_600_000;
 /// Times of forecasts are rounded to this, ms.
@@ -30,8 +31,8 @@ pub(super) fn variables(notice: &UsageNotice, labels: &Labels, purpose: AlertPur
         expected_at => at(notice.expected_at),
         earliest_at => at(notice.earliest_at),
         latest_at => at(notice.latest_at),
-        usual_by_now => notice.usual_by_now,
-        usual_per_day => notice.usual_per_day.unwrap_or_default(),
+        usual_by_now => labels.format.rounded(notice.usual_by_now),
+        usual_per_day => labels.format.rounded(notice.usual_per_day.unwrap_or_default()),
         silent_since => at(notice.silent_since),
         times_usual => notice.times_usual(),
         resets_at => local(notice.resets_at.0, &notice.timezone),
@@ -60,19 +61,31 @@ pub(super) fn sample_for(alert: &Alert) -> UsageNotice {
         expected_at: at(4),
         earliest_at: at(3),
         latest_at: at(5),
-        usual_by_now: 2_860,
-        times_usual_tenths: 14,
+        usual_by_now: *used * 5 / 7,
         ..UsageNotice::new(id, kind, topic, now)
     }
 }
 
-/// The sample for `preview`, of this kind.
+/// The sample for `preview`, of this kind. A spike and a silence are of a day, whatever the window of the limit.
 pub(super) fn of_kind(kind: UsageNoticeKind, forecast: UsageNotice) -> UsageNotice {
-    let silent_since = (forecast.raised_at.0.0 - 72 * HOUR_MS).div_euclid(HOUR_MS) * HOUR_MS;
-    let unusual = UsageNotice { kind, probability_percent: None, ..forecast.clone() };
+    let (window, raised_at) = (forecast.window, forecast.raised_at.0);
+    let silent_since = (raised_at.0 - 72 * HOUR_MS).div_euclid(HOUR_MS) * HOUR_MS;
+    let today = DaySpan::containing(forecast.timezone.parse().unwrap_or(Zone::UTC), raised_at);
+    let (period, resets_at) =
+        today.map_or((forecast.period, forecast.resets_at), |day| (day.day.into(), Rfc3339(day.end)));
+    let unusual = UsageNotice {
+        id: forecast.id.replacen(forecast.kind.as_str(), kind.as_str(), 1),
+        kind,
+        window: Window::Day,
+        period,
+        resets_at,
+        limit: forecast.limit.filter(|_| window == Window::Day),
+        probability_percent: None,
+        ..forecast.clone()
+    };
     match kind {
         UsageNoticeKind::Forecast => forecast,
-        UsageNoticeKind::Spike => UsageNotice { usual_by_now: forecast.used / 3, times_usual_tenths: 30, ..unusual },
+        UsageNoticeKind::Spike => UsageNotice { usual_by_now: forecast.used / 3, ..unusual },
         UsageNoticeKind::Silence => UsageNotice {
             used: 0,
             silent_since: Some(Rfc3339(UnixMs(silent_since))),

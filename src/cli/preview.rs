@@ -135,6 +135,17 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
             "forecasts, spikes, silences and digests would open incidents that nothing closes",
         ));
     }
+    let tells_forecast = |part: &String| {
+        let is_notice = part.contains("usage-notice");
+        is_notice && args.kind.is_none_or(|kind| kind == UsageNoticeKind::Forecast)
+            || part.ends_with("digest")
+            || part.starts_with("alerts")
+    };
+    let window = args.limit.window;
+    if let Some(part) = named.as_ref().filter(|part| tells_forecast(part) && !window.has_forecast()) {
+        let wrong = format!("{part} tells of a forecast, and limits by {window} have none");
+        return Err(hint::usage(wrong, "forecasts have the windows day, week and month"));
+    }
     match (named, &args.format, body) {
         (Some(part), Some(format), Some(body)) if bodies.iter().all(|known| known.name != part) => {
             let wrong = format!("{part} has no formats, only {body} has");

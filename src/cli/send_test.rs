@@ -84,6 +84,11 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         let fault = format_args!("PagerDuty gets no message of the kind {}", args.kind);
         return Err(hint::usage(fault, "--kind quota.threshold_reached, or --kind quota.resolved"));
     }
+    let window = sample.limit.window;
+    if matches!(args.kind, TestKind::Forecast | TestKind::Digest) && !window.has_forecast() {
+        let fault = format_args!("{} tells of a forecast, and limits by {window} have none", args.kind);
+        return Err(hint::usage(fault, "forecasts have the windows day, week and month"));
+    }
     channels.warnings(contact.channel()).iter().for_each(|warning| say(format_args!("warning: {warning}")));
     if let Some(redis) = &redis {
         cool_down(redis, &contact).await?;

@@ -81,7 +81,7 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
 const BAR: &str = "OF LIMIT";
 /// The column of display names: only if there are any.
 const NAME: usize = 1;
-const HEADING: [&str; 8] = ["SUBJECT", "NAME", "PLAN", "USED", "LIMIT", "PERCENT", BAR, "FORECAST"];
+const HEADING: [&str; 8] = ["SUBJECT", "NAME", "PLAN", "USED", "LIMIT", "PERCENT", BAR, "FORECAST (UTC)"];
 
 fn row(ranked: &RankedSubjectView, format: &MetricFormat) -> Vec<String> {
     let percent = ranked.used_percent.map(|percent| format!("{percent:.1}%"));

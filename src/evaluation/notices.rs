@@ -1,11 +1,11 @@
-//! Which notices the usage of a subject raises, and whether a raised one is still true.
+//! Which notices the usage of a subject raises, and what is still true of a raised one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use redis::RedisResult;
 
-use super::silence::is_still_silent;
+use super::silence::still_silent;
 use crate::channels::BoxFuture;
 use crate::forecast::observation::weekday;
 use crate::forecast::window::{LimitInPeriod, hour_of, may_be_foreseen};
@@ -67,8 +67,8 @@ pub(super) async fn raise_due(
     let days = daily_usage::read_each(partition, &asked, now).await?;
     let days: BTreeMap<(&Subject, &Metric), BTreeMap<Day, u64>> = asked.into_iter().zip(days).collect();
     due.extend(limits.iter().filter_map(|limit| {
-        let days = days.get(&(limit.of.active.subject, limit.of.active.metric))?;
-        limit.forecast(days, &instance)
+        let forecast = limit.forecast(days.get(&(limit.of.active.subject, limit.of.active.metric))?);
+        (forecast.state == ForecastState::Likely).then(|| limit.notice(limit.id(&instance), &forecast))
     }));
     let mut raised = 0;
     for notice in due {
@@ -103,10 +103,16 @@ impl<'a> JudgedSubject<'a> {
         let ActiveSubject { subject, metric, settings, used_today, .. } = *self.active;
         let times = settings.spike().filter(|times| self.usual.is_spike(used_today, f64::from(*times)))?;
         tracing::debug!(%subject, times = f64::from(times), "usage is far above the usual");
-        let limit = settings.limit_of(metric, self.today.day.into()).map(|limit| limit.get());
         // The limit of a day may change; a spike is told once.
         let id = UsageNotice::id_of(instance, UsageNoticeKind::Spike, (subject, metric, self.today.day.into()), None);
-        Some(self.notice(id, UsageNoticeKind::Spike, self.today.into(), used_today, limit))
+        Some(self.spike_notice(id))
+    }
+
+    fn spike_notice(&self, id: String) -> UsageNotice {
+        let ActiveSubject { metric, settings, used_today, .. } = *self.active;
+        let limit = settings.limit_of(metric, self.today.day.into()).map(|limit| limit.get());
+        let usual_by_now = self.usual.by_now().round() as u64;
+        UsageNotice { limit, usual_by_now, ..self.notice(id, UsageNoticeKind::Spike, self.today.into(), used_today) }
     }
 
     /// The limits whose forecasts its plan asks for, without their usage.
@@ -125,24 +131,10 @@ impl<'a> JudgedSubject<'a> {
         })
     }
 
-    fn notice(
-        &self,
-        id: String,
-        kind: UsageNoticeKind,
-        span: PeriodSpan,
-        used: u64,
-        limit: Option<u64>,
-    ) -> UsageNotice {
-        let ActiveSubject { subject, metric, settings, used_today, .. } = *self.active;
+    fn notice(&self, id: String, kind: UsageNoticeKind, span: PeriodSpan, used: u64) -> UsageNotice {
+        let ActiveSubject { subject, metric, settings, .. } = *self.active;
         let topic = NoticeTopic { subject, metric, span, plan: settings.plan(), timezone: settings.zone().name() };
-        let usual_by_now = self.usual.by_now();
-        UsageNotice {
-            used,
-            limit,
-            usual_by_now: usual_by_now as u64,
-            times_usual_tenths: tenths(used_today as f64 / usual_by_now.max(1.0)),
-            ..UsageNotice::new(id, kind, topic, self.now)
-        }
+        UsageNotice { used, ..UsageNotice::new(id, kind, topic, self.now) }
     }
 }
 
@@ -161,27 +153,34 @@ impl JudgedLimit<'_> {
         MetricPeriod { metric: self.of.active.metric.clone(), period: self.span.period }
     }
 
-    fn forecast(&self, days: &BTreeMap<Day, u64>, instance: &DeploymentId) -> Option<UsageNotice> {
+    fn forecast(&self, days: &BTreeMap<Day, u64>) -> WindowForecast {
         let Self { of, span, limit, likely_from, used } = *self;
-        let ActiveSubject { subject, metric, settings, profile, used_today } = *of.active;
+        let ActiveSubject { settings, profile, used_today, .. } = *of.active;
         let (zone, now) = (settings.zone(), of.now);
-        let in_period = LimitInPeriod { span, zone, now, used, used_today, limit, days, likely_from };
-        let forecast = WindowForecast::new(Some(profile), in_period);
-        if forecast.state != ForecastState::Likely {
-            return None;
-        }
+        WindowForecast::new(
+            Some(profile),
+            LimitInPeriod { span, zone, now, used, used_today, limit, days, likely_from },
+        )
+    }
+
+    fn id(&self, instance: &DeploymentId) -> String {
+        let ActiveSubject { subject, metric, .. } = *self.of.active;
+        let of = (subject, metric, self.span.period);
+        UsageNotice::id_of(instance, UsageNoticeKind::Forecast, of, Some(self.limit))
+    }
+
+    fn notice(&self, id: String, forecast: &WindowForecast) -> UsageNotice {
         let [expected_at, earliest_at, latest_at] =
             [forecast.expected_at, forecast.earliest_at, forecast.latest_at].map(|at| at.map(Rfc3339));
-        let kind = UsageNoticeKind::Forecast;
-        let id = UsageNotice::id_of(instance, kind, (subject, metric, span.period), Some(limit));
-        Some(UsageNotice {
+        UsageNotice {
+            limit: Some(self.limit),
             probability_percent: forecast.probability.map(|probability| (probability * 100.0) as u8),
             expected_at,
             earliest_at,
             latest_at,
-            times_usual_tenths: tenths(forecast.times_usual),
-            ..of.notice(id, kind, span, used, Some(limit))
-        })
+            usual_by_now: forecast.usual_by_now,
+            ..self.of.notice(id, UsageNoticeKind::Forecast, self.span, self.used)
+        }
     }
 }
 
@@ -207,10 +206,6 @@ impl Usual<'_> {
     }
 }
 
-fn tenths(times: f64) -> u32 {
-    (times * 10.0).round() as u32
-}
-
 /// Judges notices with what is stored when they are sent.
 #[derive(Debug)]
 pub struct StoredNoticeJudge {
@@ -221,8 +216,8 @@ pub struct StoredNoticeJudge {
 }
 
 impl NoticeJudge for StoredNoticeJudge {
-    fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>> {
-        Box::pin(self.judge(notice, now))
+    fn usage<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<Option<UsageNotice>>> {
+        Box::pin(self.judge_usage(notice, now))
     }
 
     fn is_alert_true<'a>(
@@ -259,36 +254,50 @@ impl StoredNoticeJudge {
         }
     }
 
-    async fn judge(&self, notice: &UsageNotice, now: UnixMs) -> RedisResult<bool> {
-        let UsageNotice { kind, subject, metric, window, period, .. } = notice;
+    async fn judge_usage(&self, notice: &UsageNotice, now: UnixMs) -> RedisResult<Option<UsageNotice>> {
+        let UsageNotice { id, kind, subject, metric, window, period, .. } = notice;
         let partition = self.partitions.partition_of(subject);
         let stored = StoredLevels::read(&partition.client, &partition.keys, subject).await?;
         let settings = stored.own_profile(&self.plans);
         let found = usage_profiles::read_each(partition, &[(subject, metric)]).await?.pop();
-        let Some(profile) = found.and_then(usage_profiles::FoundProfile::read) else { return Ok(false) };
+        let Some(profile) = found.and_then(usage_profiles::FoundProfile::read) else { return Ok(None) };
         if *kind == UsageNoticeKind::Silence {
-            return is_still_silent(partition, notice, (&settings, &profile), now).await;
+            return still_silent(partition, notice, (&settings, &profile), now).await;
         }
         let span = PeriodSpan::containing(*window, settings.zone(), settings.billing(), now);
-        let today = DaySpan::containing(settings.zone(), now);
-        // The period is over, or the subject has another zone.
-        let (Some(span), Some(today)) = (span.filter(|span| span.period == *period), today) else { return Ok(false) };
+        // If not, the period is over, or the subject has another zone.
+        let Some(span) = span.filter(|span| span.period == *period) else { return Ok(None) };
         let of = MetricPeriod { metric: metric.clone(), period: *period };
         let used = query::used(partition, subject, &of).await?.unwrap_or(0);
         let days = daily_usage::read_each(partition, &[(subject, metric)], now).await?.pop().unwrap_or_default();
-        match kind {
-            // What was used stays true, although more is usual later in the day.
-            UsageNoticeKind::Spike => Ok(settings.spike().is_some() && used >= notice.used),
-            UsageNoticeKind::Silence => Ok(false),
+        let today = DaySpan::containing(settings.zone(), now).map(|today| today.day);
+        let used_today = today.and_then(|today| days.get(&today)).copied().unwrap_or(0);
+        let active = ActiveSubject { subject, metric, settings: &settings, profile: &profile, used_today };
+        let Some(of) = JudgedSubject::new(&active, now) else { return Ok(None) };
+        let present = match kind {
+            UsageNoticeKind::Silence => None,
+            UsageNoticeKind::Spike => settings.spike().and_then(|times| {
+                let present = of.spike_notice(id.clone());
+                // More is usual later in the day: nearer to the usual than to a spike, it came to nothing.
+                (present.times_usual() >= (1.0 + f64::from(times)) / 2.0).then_some(present)
+            }),
             UsageNoticeKind::Forecast => {
-                // Another limit has a notice of its own.
                 let limit = settings.limit_of(metric, *period).map(|limit| limit.get());
-                let Some(limit) = limit.filter(|limit| Some(*limit) == notice.limit) else { return Ok(false) };
-                let (zone, used_today) = (settings.zone(), days.get(&today.day).copied().unwrap_or(0));
-                let of = LimitInPeriod { span, zone, now, used, used_today, limit, days: &days, likely_from: None };
-                let state = WindowForecast::new(Some(&profile), of).state;
-                Ok(matches!(state, ForecastState::Possible | ForecastState::Likely))
+                // Another limit has a notice of its own.
+                let limit = limit.filter(|limit| Some(*limit) == notice.limit && !is_disproved(notice, now));
+                limit.and_then(|limit| {
+                    let limit = JudgedLimit { of: &of, span, limit, likely_from: None, used };
+                    let forecast = limit.forecast(&days);
+                    let is_true = matches!(forecast.state, ForecastState::Possible | ForecastState::Likely);
+                    is_true.then(|| limit.notice(id.clone(), &forecast))
+                })
             }
-        }
+        };
+        Ok(present.map(|present| UsageNotice { raised_at: notice.raised_at, ..present }))
     }
+}
+
+/// Whether the limit should have been reached by now. A forecast that was so wrong is not told in another form.
+fn is_disproved(forecast: &UsageNotice, now: UnixMs) -> bool {
+    forecast.latest_at.is_some_and(|Rfc3339(latest)| now >= latest)
 }

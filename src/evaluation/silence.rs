@@ -91,16 +91,8 @@ impl SilenceSearch<'_> {
         }
         let Some(instance) = usage_notices::instance(self.partition).await? else { return Ok(false) };
         let of = (subject, metric, last.day.into());
-        let kind = UsageNoticeKind::Silence;
-        let id = UsageNotice::id_of(&instance, kind, of, None);
-        let (span, plan, timezone) = (today.into(), settings.plan().as_ref(), settings.zone().name());
-        let topic = NoticeTopic { subject, metric, span, plan, timezone };
-        let notice = UsageNotice {
-            limit: settings.limit_of(metric, today.day.into()).map(|limit| limit.get()),
-            silent_since: Some(Rfc3339(since)),
-            usual_per_day: Some(profile.usual_of_a_week() as u64 / 7),
-            ..UsageNotice::new(id, kind, topic, self.now)
-        };
+        let id = UsageNotice::id_of(&instance, UsageNoticeKind::Silence, of, None);
+        let notice = silence_notice(id, (subject, metric, settings, profile), (&today, &last), self.now);
         if usage_notices::raise(self.partition, self.erasures, &notice).await? != RaiseReply::Raised {
             return Ok(false);
         }
@@ -109,20 +101,42 @@ impl SilenceSearch<'_> {
     }
 }
 
-/// Whether the subject is still silent since then.
-pub(super) async fn is_still_silent(
+/// The notice as it is true now; `None` if the subject is not silent since then any more.
+pub(super) async fn still_silent(
     partition: &Partition,
     notice: &UsageNotice,
     (settings, profile): (&Profile, &UsageProfile),
     now: UnixMs,
-) -> RedisResult<bool> {
+) -> RedisResult<Option<UsageNotice>> {
+    let UsageNotice { id, subject, metric, silent_since: since, .. } = notice;
     let last = last_day(profile).and_then(|day| DaySpan::for_day(settings.zone(), day));
-    let Some(last) = last else { return Ok(false) };
-    if settings.silence().is_none() || notice.silent_since != Some(Rfc3339(silent_since(profile, &last))) {
-        return Ok(false);
+    let (Some(last), Some(today)) = (last, DaySpan::containing(settings.zone(), now)) else { return Ok(None) };
+    if settings.silence().is_none() || *since != Some(Rfc3339(silent_since(profile, &last))) {
+        return Ok(None);
     }
-    let days = daily_usage::read_each(partition, &[(&notice.subject, &notice.metric)], now).await?;
-    Ok(days.iter().flatten().all(|(day, units)| *day <= last.day || *units == 0))
+    let days = daily_usage::read_each(partition, &[(subject, metric)], now).await?;
+    let is_silent = days.iter().flatten().all(|(day, units)| *day <= last.day || *units == 0);
+    Ok(is_silent.then(|| UsageNotice {
+        raised_at: notice.raised_at,
+        ..silence_notice(id.clone(), (subject, metric, settings, profile), (&today, &last), now)
+    }))
+}
+
+/// The notice of a subject that is silent since this last day.
+fn silence_notice(
+    id: String,
+    (subject, metric, settings, profile): (&Subject, &Metric, &Profile, &UsageProfile),
+    (today, last): (&DaySpan, &DaySpan),
+    now: UnixMs,
+) -> UsageNotice {
+    let (span, plan, timezone) = ((*today).into(), settings.plan().as_ref(), settings.zone().name());
+    let topic = NoticeTopic { subject, metric, span, plan, timezone };
+    UsageNotice {
+        limit: settings.limit_of(metric, today.day.into()).map(|limit| limit.get()),
+        silent_since: Some(Rfc3339(silent_since(profile, last))),
+        usual_per_day: Some(profile.usual_of_a_week() as u64 / 7),
+        ..UsageNotice::new(id, UsageNoticeKind::Silence, topic, now)
+    }
 }
 
 /// The last day on which something was used.

@@ -41,8 +41,11 @@ pub struct DayForecast {
     pub earliest: Option<f64>,
     /// In nine of ten cases it is reached earlier than this.
     pub latest: Option<f64>,
-    /// Usage so far, as a multiple of the usual by now.
-    pub times_usual: f64,
+    /// Usage so far, as a multiple of the usual by now, after a part of a usual period was added to both: what the
+    /// method expects of the rest.
+    pub pace_factor: f64,
+    /// Units that are usual in the period by now.
+    pub usual_by_now: f64,
 }
 
 impl UsageProfile {
@@ -52,10 +55,12 @@ impl UsageProfile {
         let walk = ShareWalk::new(self.shares(weekday), hour);
         let used_units = used as f64;
         let pace = self.pace(weekday, walk.over, walk.left, used_units);
-        let Pace { usual_day, times_usual, to_come, spread } = pace;
+        let Pace { usual_day, factor: pace_factor, to_come, spread } = pace;
+        let usual_by_now = walk.over * self.usual_day(weekday);
         if used >= limit {
             let now = Some(hour);
-            return DayForecast { probability: 1.0, expected: now, earliest: now, latest: now, times_usual };
+            let (expected, earliest, latest) = (now, now, now);
+            return DayForecast { probability: 1.0, expected, earliest, latest, pace_factor, usual_by_now };
         }
         let needed = limit as f64 - used_units;
         let small = SMALL_PART * usual_day;
@@ -70,7 +75,8 @@ impl UsageProfile {
             expected: walk.when(needed, to_come),
             earliest: walk.when(needed, (to_come + small) * factor - small),
             latest: walk.when(needed, (to_come + small) / factor - small),
-            times_usual,
+            pace_factor,
+            usual_by_now,
         }
     }
 
@@ -158,7 +164,8 @@ mod tests {
     fn a_fast_day_reaches_its_limit() {
         let forecast = steady().forecast_day(at(12.0, 2_400), 3_600, None);
         assert!(forecast.probability > 0.95, "{forecast:?}");
-        assert!((1.7..2.0).contains(&forecast.times_usual), "{forecast:?}");
+        assert!((1.7..2.0).contains(&forecast.pace_factor), "{forecast:?}");
+        assert!((1_190.0..1_210.0).contains(&forecast.usual_by_now), "{forecast:?}");
         let (earliest, expected) = (forecast.earliest.expect("reached"), forecast.expected.expect("reached"));
         assert!((17.5..19.5).contains(&expected) && earliest <= expected, "{forecast:?}");
         assert!(forecast.latest.is_none_or(|latest| latest >= expected), "{forecast:?}");

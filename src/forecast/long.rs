@@ -44,23 +44,24 @@ impl UsageProfile {
         let usual = |days: &mut dyn Iterator<Item = Weekday>| days.map(|day| self.usual_day(day)).sum::<f64>();
         let before = usual(&mut (0..days_before).scan(weekday, |day, _| previous(day)));
         let (usual_today, usual_after) = (self.usual_day(weekday), usual(&mut after()));
-        let by_now = before + walk.over * usual_today;
+        let usual_by_now = before + walk.over * usual_today;
         let usual_period = (before + usual_today + usual_after).max(1.0);
         let added = PACE_PART * usual_period;
-        let times_usual = (used as f64 + added) / (by_now + added);
+        let pace_factor = (used as f64 + added) / (usual_by_now + added);
         let (today_to_come, factor, spread) = match window {
             LongWindow::Week => {
                 let pace = self.pace(weekday, walk.over, walk.left, used_today as f64);
                 let passed = (f64::from(days_before) + hour / 24.0) / f64::from(days_before + 1 + days_after);
                 let seventh = ((passed * 7.0) as usize).min(6);
-                (pace.to_come, times_usual, (WEEK_SPREAD[seventh] * self.reliability()).max(0.02))
+                (pace.to_come, pace_factor, (WEEK_SPREAD[seventh] * self.reliability()).max(0.02))
             }
             LongWindow::Month => (walk.left * usual_today, 1.0, MONTH_SPREAD),
         };
         let to_come = today_to_come + factor * usual_after;
         if used >= limit {
             let now = Some(hour);
-            return DayForecast { probability: 1.0, expected: now, earliest: now, latest: now, times_usual };
+            let (expected, earliest, latest) = (now, now, now);
+            return DayForecast { probability: 1.0, expected, earliest, latest, pace_factor, usual_by_now };
         }
         let (needed, small) = ((limit - used) as f64, SMALL_PART * usual_period);
         let distance = ((to_come + small) / (needed + small)).ln() / spread;
@@ -87,7 +88,8 @@ impl UsageProfile {
             expected: when(to_come),
             earliest: when((to_come + small) * factor - small),
             latest: when((to_come + small) / factor - small),
-            times_usual,
+            pace_factor,
+            usual_by_now,
         }
     }
 }
@@ -131,7 +133,8 @@ mod tests {
             assert!(forecast.probability > 0.95, "{window:?} {forecast:?}");
             let (earliest, expected) = (forecast.earliest.expect("reached"), forecast.expected.expect("reached"));
             assert!((46.0..50.0).contains(&expected) && earliest <= expected, "{window:?} {forecast:?}");
-            assert!((0.95..1.05).contains(&forecast.times_usual), "{window:?} {forecast:?}");
+            assert!((0.95..1.05).contains(&forecast.pace_factor), "{window:?} {forecast:?}");
+            assert!((8_390.0..8_410.0).contains(&forecast.usual_by_now), "{window:?} {forecast:?}");
         }
     }
 

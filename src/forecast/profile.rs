@@ -74,8 +74,8 @@ pub struct DayHours {
 pub(super) struct Pace {
     /// Units of the usual day, at least 1.
     pub(super) usual_day: f64,
-    /// Usage so far, as a multiple of the usual by now.
-    pub(super) times_usual: f64,
+    /// Usage so far, as a multiple of the usual by now, after a part of a usual day was added to both.
+    pub(super) factor: f64,
     /// Units that are expected until the day ends.
     pub(super) to_come: f64,
     /// Spread of the logarithm of what will come, relative to `to_come`.
@@ -137,15 +137,15 @@ impl UsageProfile {
         if self.days == 0 {
             let to_come = if over > 0.0 { used * left / over } else { 0.0 };
             let usual_day = (used + to_come).max(1.0);
-            return Pace { usual_day, times_usual: 1.0, to_come, spread: SPREAD_NEW[tenth] };
+            return Pace { usual_day, factor: 1.0, to_come, spread: SPREAD_NEW[tenth] };
         }
         let (usual, days) = (self.usual_day(weekday), f64::from(self.days));
         let usual_day = usual.max(1.0);
         let added = PACE_PART * usual_day * days / (days + 1.0);
-        let times_usual = (used + added) / (over * usual + added);
+        let factor = (used + added) / (over * usual + added);
         let few_days = if self.days < 14 { 1.0 + 0.5 / days } else { 1.0 };
         let spread = (SPREAD[tenth] * few_days * self.reliability()).max(0.02);
-        Pace { usual_day, times_usual, to_come: times_usual * left * usual, spread }
+        Pace { usual_day, factor, to_come: factor * left * usual, spread }
     }
 
     /// Learns from a full day.

@@ -51,8 +51,8 @@ pub struct WindowForecast {
     pub earliest_at: Option<UnixMs>,
     /// In nine of ten cases it is reached earlier than this; `None` if that is after the period.
     pub latest_at: Option<UnixMs>,
-    /// Usage so far, as a multiple of the usual by now.
-    pub times_usual: f64,
+    /// Units that are usual in the period by now; 0 if unknown.
+    pub usual_by_now: u64,
 }
 
 /// The limit of a subject in a present period.
@@ -88,7 +88,7 @@ pub fn may_be_foreseen(used: u64, limit: u64) -> bool {
 
 impl WindowForecast {
     const fn without_times(state: ForecastState, probability: Option<f64>) -> Self {
-        Self { state, probability, expected_at: None, earliest_at: None, latest_at: None, times_usual: 1.0 }
+        Self { state, probability, expected_at: None, earliest_at: None, latest_at: None, usual_by_now: 0 }
     }
 
     /// The forecast for a limit, as far as the subject's profile in this metric lets it be known.
@@ -102,7 +102,8 @@ impl WindowForecast {
         }
         let known = profile.and_then(|profile| of.forecast(profile));
         let Some((forecast, today)) = known else { return Self::without_times(ForecastState::Unknown, None) };
-        let DayForecast { probability, expected, earliest, latest, times_usual } = forecast;
+        let DayForecast { probability, expected, earliest, latest, pace_factor: _, usual_by_now } = forecast;
+        let usual_by_now = usual_by_now.round() as u64;
         let state = match probability {
             _ if probability < POSSIBLE_FROM => ForecastState::Unlikely,
             _ if probability < of.likely_from.unwrap_or(likely_from(of.span.period.window())) => {
@@ -111,11 +112,11 @@ impl WindowForecast {
             _ => ForecastState::Likely,
         };
         if state == ForecastState::Unlikely {
-            return Self { times_usual, ..Self::without_times(state, Some(probability)) };
+            return Self { usual_by_now, ..Self::without_times(state, Some(probability)) };
         }
         let at = |hour: Option<f64>| of.rounded(instant(of.zone, today, hour?)?);
         let (expected_at, earliest_at, latest_at) = (at(expected), at(earliest), at(latest));
-        Self { state, probability: Some(probability), expected_at, earliest_at, latest_at, times_usual }
+        Self { state, probability: Some(probability), expected_at, earliest_at, latest_at, usual_by_now }
     }
 }
 

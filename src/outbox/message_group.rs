@@ -1,8 +1,9 @@
 //! Which deliveries leave together in one message. Pure.
 //!
 //! A contact with a digest has one group, whose first delivery waits. If people read a contact's messages, the alerts
-//! that one commit raises for it are a group that does not wait, and so are the ends that are noticed together. A group
-//! is a name that deliveries share: `fan_out.lua` stores it, and `lease.lua` leases its pending deliveries together.
+//! that one commit raises for it are a group that does not wait, and so are the notices of one hourly pass and the ends
+//! that are noticed together. A group is a name that deliveries share: `fan_out.lua` stores it, and `lease.lua` leases
+//! its pending deliveries together.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -51,9 +52,10 @@ fn group_of(notification: QuotaNotification<'_>, contact: &Contact, source: Cont
     }
     let (kind, raised_in) = match notification {
         QuotaNotification::Alert(alert) => ("commit", alert.last_entry.to_string()),
-        // Looked at together, they have one time.
+        // Looked at together, or raised in one pass, they have one time.
         QuotaNotification::Resolved(notice) => ("ends", notice.raised_at.0.to_string()),
-        QuotaNotification::GrantExpires(_) | QuotaNotification::Usage(_) => return None,
+        QuotaNotification::Usage(notice) => ("pass", notice.raised_at.0.to_string()),
+        QuotaNotification::GrantExpires(_) => return None,
     };
     let (owner, id) = owner(notification, contact, source);
     let of_all = || digest_of(&[kind, owner, id.as_str(), &raised_in]);
@@ -94,7 +96,8 @@ mod tests {
     use crate::types::resolved_notice::QuotaNow;
     use crate::types::timestamp::Rfc3339;
     use crate::types::{
-        Alert, AlertEnd, EndReason, Percent, ResolvedNotice, ResolvedScope, StreamId, UnixMs, Window, WindowLimit,
+        Alert, AlertEnd, EndReason, NoticeTopic, Percent, PeriodSpan, ResolvedNotice, ResolvedScope, StreamId, UnixMs,
+        UsageNotice, UsageNoticeKind, Window, WindowLimit,
     };
 
     fn alert(subject: &str, percent: u16, commit: u64) -> Alert {
@@ -156,6 +159,21 @@ mod tests {
         let quota = QuotaNow { used: 0, limit: None, plan: "free", timezone: "UTC", resets_at: None, now };
         let end = AlertEnd { reason: EndReason::Credited, at: now };
         ResolvedNotice::new(ResolvedScope::Quota, &[alert], end, quota).expect("it has an alert")
+    }
+
+    /// A customer would get four emails in one second: a forecast and a spike of two metrics.
+    #[test]
+    fn the_notices_of_one_pass_are_a_group_for_people_only() {
+        let Alert { subject, metric, period, plan, timezone, .. } = &alert("alice", 80, 7);
+        let span = PeriodSpan { period: *period, start: UnixMs(0), end: UnixMs(9) };
+        let topic = NoticeTopic { subject, metric, span, plan, timezone };
+        let notices = [(UsageNoticeKind::Forecast, 5), (UsageNoticeKind::Spike, 5), (UsageNoticeKind::Spike, 6)];
+        let notices = notices.map(|(kind, at)| UsageNotice::new(kind.to_string(), kind, topic, UnixMs(at)));
+        let of_each =
+            |contact: &Contact| notices.each_ref().map(|notice| group_of(notice.into(), contact, ContactsSource::Own));
+        let people = of_each(&Contact::email("a@b.test"));
+        assert!(people[0].is_some() && people[0] == people[1] && people[0] != people[2], "{people:?}");
+        assert_eq!(of_each(&Contact::webhook("https://x.test/", Default::default())), [None, None, None]);
     }
 
     /// A customer who paid for more would get an email for each window, or two digests within one interval.

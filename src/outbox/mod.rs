@@ -122,7 +122,7 @@ pub fn expires_at(notification: QuotaNotification<'_>) -> UnixMs {
             ends.plus(expires_after_hours(alert.window) * 3_600_000)
         }
         QuotaNotification::GrantExpires(notice) => notice.expires_at.0,
-        QuotaNotification::Usage(notice) => notice.resets_at.0,
+        QuotaNotification::Usage(notice) => notice.valid_until(),
         // For what waits until a contact can be read again, or for a digest. After its period the records of its alerts
         // are kept as long, and without them nobody knows whether it is true.
         QuotaNotification::Resolved(notice) => {

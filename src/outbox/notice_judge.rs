@@ -3,16 +3,25 @@
 //! The rules of forecasts and of the ends of alerts are above the outbox, which calls them through a trait.
 
 use std::fmt;
+use std::time::Duration;
 
 use redis::RedisResult;
 
+use super::attempt_request::AttemptRequest;
+use super::settle::Settlement;
 use crate::channels::BoxFuture;
-use crate::types::{Alert, AlertId, ContactId, ResolvedNotice, UnixMs, UsageNotice};
+use crate::redis_client::backoff::BackoffPolicy;
+use crate::types::{Alert, AlertId, ContactId, Notification, ResolvedNotice, UnixMs, UsageNotice};
+
+/// If its first attempt is within this time after a notice of usage was raised, the notice is sent as it was raised.
+/// Times of forecasts are rounded to as much.
+const TOLD_AS_RAISED: Duration = Duration::from_secs(600);
 
 /// Judges notices immediately before they are sent.
 pub trait NoticeJudge: fmt::Debug + Send + Sync {
-    /// Whether the notice is still true. Changes nothing. After an error the outbox attempts the delivery again.
-    fn is_true<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<bool>>;
+    /// The notice as it is true now; `None` if it is not true any more. Changes nothing. After an error the outbox
+    /// attempts the delivery again.
+    fn usage<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<Option<UsageNotice>>>;
 
     /// Whether an alert that had to wait is still true, and this contact was not told of a higher one since. Changes
     /// nothing. After an error the outbox attempts the delivery again.
@@ -44,4 +53,24 @@ pub enum ResolvedVerdict {
     Later,
     /// Never: the contact got none of the alerts or heard of their end, or a later end tells it.
     Never,
+}
+
+/// A notice of usage as it is true now, or what to record instead of an attempt. `None` if it was attempted soon after
+/// it was raised: it keeps its content in later attempts, until the time that it tells.
+pub(super) async fn present_usage(
+    notice: &UsageNotice,
+    judge: &dyn NoticeJudge,
+    request: &AttemptRequest<'_>,
+) -> Result<Option<Notification>, Settlement> {
+    let has_waited = request.first_attempt.since(notice.raised_at.0) > TOLD_AS_RAISED;
+    let is_past = notice.expected_at.is_some_and(|expected| request.now >= expected.0);
+    match judge.usage(notice, request.now).await {
+        Ok(Some(present)) if has_waited => Ok(Some(Notification::Usage(present))),
+        Ok(Some(_)) if !is_past => Ok(None),
+        Ok(_) => Err(Settlement::Expired),
+        Err(error) => {
+            tracing::debug!(delivery = %request.delivery, %error, "a notice could not be judged");
+            Err(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
+        }
+    }
 }

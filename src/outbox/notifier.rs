@@ -14,7 +14,7 @@ use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
 use super::lease::DeliverySet;
 use super::message_labels::MessageLabels;
-use super::notice_judge::{NoticeJudge, ResolvedVerdict};
+use super::notice_judge::{NoticeJudge, ResolvedVerdict, present_usage};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
@@ -102,12 +102,10 @@ impl ChannelNotifier {
         Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
 
-    /// What to record instead of an attempt, if a notice, or an alert that had to wait, is not true any more, or nobody
-    /// knows.
+    /// What to record instead of an attempt, if an alert that had to wait is not true any more, or nobody knows.
     async fn untrue(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
         let judge = self.judge.as_ref()?;
         let is_true = match request.notification {
-            Notification::Usage(notice) => judge.is_true(notice, request.now).await,
             // Only the first attempt: a message that was attempted before is sent again whole.
             Notification::Alert(alert) if request.attempts <= 1 && request.waited_until.is_some() => {
                 judge.is_alert_true(alert, &request.contact.id, request.now).await
@@ -118,21 +116,24 @@ impl ChannelNotifier {
             Ok(true) => None,
             Ok(false) => Some(Settlement::Expired),
             Err(error) => {
-                tracing::debug!(delivery = %request.delivery, %error, "a notice could not be judged");
+                tracing::debug!(delivery = %request.delivery, %error, "an alert could not be judged");
                 Some(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
             }
         }
     }
 
-    /// The end of alerts as it is true now, if it leaves together with these alerts; or what to record instead of an
-    /// attempt. `None` for other notifications.
-    async fn resolved(
+    /// A notice as it is true now, an end if it leaves together with these alerts; or what to record instead of an
+    /// attempt. `None` for what is sent as it was raised.
+    async fn present(
         &self,
         request: &AttemptRequest<'_>,
         sent_together: &[&AlertId],
     ) -> Result<Option<Notification>, Settlement> {
-        let (Notification::Resolved(notice), Some(judge)) = (request.notification, &self.judge) else {
-            return Ok(None);
+        let Some(judge) = &self.judge else { return Ok(None) };
+        let notice = match request.notification {
+            Notification::Usage(notice) => return present_usage(notice, judge.as_ref(), request).await,
+            Notification::Resolved(notice) => notice,
+            _ => return Ok(None),
         };
         let age = request.now.since(notice.raised_at.0);
         if notice.reason != EndReason::Reset && age < RESOLVED_AFTER {
@@ -250,7 +251,7 @@ impl Notifier for ChannelNotifier {
         if let Some(untrue) = self.untrue(&request).await {
             return untrue;
         }
-        let present = match self.resolved(&request, &[]).await {
+        let present = match self.present(&request, &[]).await {
             Ok(present) => present,
             Err(untold) => return untold,
         };
@@ -295,7 +296,7 @@ impl Notifier for ChannelNotifier {
         let sent = requests.iter().zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
         let alerts: Vec<&AlertId> = sent.filter_map(|(request, _)| request.notification.alert_id()).collect();
         for (request, verdict) in requests.iter().zip(&mut verdicts).filter(|(_, verdict)| verdict.is_ok()) {
-            *verdict = self.resolved(request, &alerts).await;
+            *verdict = self.present(request, &alerts).await;
         }
         verdicts
     }

@@ -94,6 +94,14 @@ impl MetricFormat {
         amount(count, self.scale, unit, ",")
     }
 
+    /// An estimate, rounded as people write money: to two decimals, or below .10 to two digits.
+    pub fn rounded(&self, estimate: u64) -> u64 {
+        let cent = 10_u64.pow(u32::from(self.scale.min(SCALE_MAX)).saturating_sub(DECIMALS_MIN as u32));
+        let two_digits = 10_u64.pow(estimate.checked_ilog10().unwrap_or(0).saturating_sub(1));
+        let step = cent.min(two_digits);
+        estimate.saturating_add(step / 2) / step * step
+    }
+
     /// A count in English with a noun: `1 unit`, `12,500 units`, `12.50 USD`.
     pub fn counted(&self, count: u64) -> String {
         match (&self.unit, self.scale) {
@@ -147,6 +155,13 @@ mod tests {
         assert_eq!(of(None, 0).counted(5000), "5,000 units");
         assert_eq!(of(None, 2).counted(100), "1.00 units");
         let usd = of(Some("USD"), 6);
+        for (estimate, shown) in
+            [(1_340_503, "1.34 USD"), (4_849, "0.0048 USD"), (9_960, "0.01 USD"), (7, "0.000007 USD")]
+        {
+            assert_eq!(usd.amount(usd.rounded(estimate)), shown);
+        }
+        assert_eq!([0, 9, 468, 12_345].map(|estimate| of(None, 0).rounded(estimate)), [0, 9, 468, 12_345]);
+        assert_eq!(of(Some("EUR"), 2).rounded(12_345), 12_345);
         assert_eq!(usd.counted(12_500_000), "12.50 USD");
         let thresholds = ["80", "used:12500000", "remaining:1000"].map(|text| text.parse().expect("legal"));
         assert_eq!(thresholds.map(|of| usd.threshold(of)), ["80%", "used 12.50 USD", "remaining 0.001 USD"]);

@@ -164,7 +164,7 @@ impl Notification {
     pub const fn valid_until(&self) -> Option<UnixMs> {
         match self {
             Self::GrantExpires(notice) => Some(notice.expires_at.0),
-            Self::Usage(notice) => Some(notice.resets_at.0),
+            Self::Usage(notice) => Some(notice.valid_until()),
             Self::Verification(request) => Some(request.expires_at_ms),
             Self::Alert(_) | Self::Resolved(_) | Self::ContactDisabled(_) | Self::Digest(_) => None,
         }

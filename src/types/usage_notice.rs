@@ -32,7 +32,10 @@ impl UsageNoticeKind {
     }
 }
 
-/// A notice of usage, fixed when it is raised. Also its JSON form in Redis.
+/// How long after it was raised a silence is told: the period in which it is noticed says nothing about it.
+const SILENCE_TOLD_WITHIN_MS: i64 = 2 * 86_400_000;
+
+/// A notice of usage as it is raised. Also its JSON form in Redis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageNotice {
     /// The id: its kind and 32 hex digits, the same for the same period and limit.
@@ -74,16 +77,19 @@ pub struct UsageNotice {
     /// In nine of ten cases it is reached earlier than this; absent if that is after the period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_at: Option<Rfc3339>,
-    /// Units that are usual by now; 0 for a silence.
+    /// Units that are usual in the period by now; 0 for a silence.
     pub usual_by_now: u64,
-    /// Tenths: usage so far is this multiple of the usual.
-    pub times_usual_tenths: u32,
     /// The end of the last hour with usage; only of a silence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<Rfc3339>,
     /// Units of a usual day; only of a silence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual_per_day: Option<u64>,
+}
+
+/// Usage so far as a multiple of the usual by now, with one decimal.
+pub fn times_usual(used: u64, usual_by_now: u64) -> f64 {
+    (used as f64 / usual_by_now.max(1) as f64 * 10.0).round() / 10.0
 }
 
 /// What a notice is about.
@@ -121,7 +127,6 @@ impl UsageNotice {
             earliest_at: None,
             latest_at: None,
             usual_by_now: 0,
-            times_usual_tenths: 0,
             silent_since: None,
             usual_per_day: None,
         }
@@ -140,14 +145,22 @@ impl UsageNotice {
         format!("{kind}_{digest}")
     }
 
+    /// After this it is not sent, server time.
+    pub const fn valid_until(&self) -> UnixMs {
+        match self.kind {
+            UsageNoticeKind::Forecast | UsageNoticeKind::Spike => self.resets_at.0,
+            UsageNoticeKind::Silence => self.raised_at.0.plus(SILENCE_TOLD_WITHIN_MS),
+        }
+    }
+
     /// [`Alert::period_id`](super::Alert::period_id) of alerts about its period.
     pub fn period_id(&self) -> String {
         period_id_of(&self.subject, &self.metric, self.period)
     }
 
-    /// Usage so far as a multiple of the usual.
+    /// [`times_usual`] of its usage.
     pub fn times_usual(&self) -> f64 {
-        f64::from(self.times_usual_tenths) / 10.0
+        times_usual(self.used, self.usual_by_now)
     }
 
     /// The probability, from 0 to 1.

@@ -15,6 +15,7 @@ use crate::ledger::{daily_usage, usage_profiles};
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::{Plans, StoredLevels};
 use crate::types::timestamp::Rfc3339;
+use crate::types::usage_notice::times_usual;
 use crate::types::{Day, DaySpan, Metric, MetricFormat, Period, PeriodSpan, Subject, UnixMs};
 use crate::zones::Zone;
 
@@ -151,10 +152,11 @@ impl ForecastView {
         let used_today = today.and_then(|today| known.days.get(&today)).copied().unwrap_or(0);
         let days = &known.days;
         let of = LimitInPeriod { span, zone, now, used, used_today, limit, days, likely_from: None };
-        let WindowForecast { state, probability, expected_at, earliest_at, latest_at, times_usual } =
+        let WindowForecast { state, probability, expected_at, earliest_at, latest_at, usual_by_now } =
             WindowForecast::new(known.profile.as_ref(), of);
         let probability = probability.map(|probability| (probability * 100.0).round() / 100.0);
         let [expected_at, earliest_at, latest_at] = [expected_at, earliest_at, latest_at].map(|at| at.map(Rfc3339));
+        let times_usual = times_usual(used, usual_by_now);
         Some(Self { state, probability, expected_at, earliest_at, latest_at, times_usual, zone, period: span.period })
     }
 
@@ -201,9 +203,9 @@ impl ForecastView {
         })
     }
 
-    /// The state in a word, and when.
+    /// The state in a word, and when, in UTC.
     pub fn summary(&self) -> String {
-        let at = self.expected_at.map(|at| format!(" {}", self.clock(at)));
+        let at = self.expected_at.map(|at| format!(" {}", Self { zone: Zone::UTC, ..self.clone() }.clock(at)));
         format!("{}{}", self.state.as_str(), at.unwrap_or_default())
     }
 
@@ -212,5 +214,19 @@ impl ForecastView {
         let form = if self.period.day().is_some() { "%H:%M" } else { "%Y-%m-%d %H:%M" };
         let Some(utc) = at.to_utc() else { return at.to_string() };
         self.zone.from_utc_datetime(&utc.naive_utc()).format(form).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ranking would compare times of different zones.
+    #[test]
+    fn a_summary_is_in_utc() {
+        let at = Rfc3339(UnixMs(1_795_250_400_000));
+        let (zone, period) = ("Europe/Paris".parse().expect("a zone"), Day::in_utc(at.0).expect("a day").into());
+        let forecast = ForecastView { zone, period, ..ForecastView::sample(ForecastState::Likely, Some(at)) };
+        assert_eq!((forecast.clock(at), forecast.summary()), ("09:40".to_owned(), "likely 08:40".to_owned()));
     }
 }

@@ -16,6 +16,7 @@ use super::usage::{self, MetricUsageView, UsageRequest, UsageView, WindowUsageVi
 use super::{Observer, SubjectSettings, alerts};
 use crate::contacts::array::{CONTACTS, StoredContact};
 use crate::contacts::{Contact, ContactArray, ContactOrigin, masked_address};
+use crate::forecast::ForecastState;
 use crate::ledger::batch::MetricPeriod;
 use crate::signing::PortalAccess;
 use crate::subjects::mutes::MutedPart;
@@ -162,9 +163,9 @@ impl Observer {
         let upgrade = plan.as_ref().and_then(|plan| plan.upgrade_url.as_ref());
         let metric = |MetricUsageView { metric, format, windows }| PortalMetricView {
             upgrade_url: upgrade.and_then(|page| page.url_of(&subject, &metric)),
+            windows: without_foreseen_paces(paced(windows, now), &format),
             metric,
             format,
-            windows: paced(windows, now),
         };
         let metrics = metrics.into_iter().map(metric).collect();
         let (muted, _) = SubjectMutes::read(stored.fields().iter().map(|(name, value)| (name, value)), now);
@@ -293,6 +294,15 @@ pub fn paced(usages: Vec<WindowUsageView>, now: UnixMs) -> Vec<PortalWindowView>
     windows
 }
 
+/// The windows as a customer sees them: a pace beside a forecast would contradict it.
+fn without_foreseen_paces(mut windows: Vec<PortalWindowView>, format: &MetricFormat) -> Vec<PortalWindowView> {
+    for PortalWindowView { pace, usage } in &mut windows {
+        let is_foreseen = usage.forecast.as_ref().is_some_and(|of| of.state != ForecastState::Unknown);
+        *pace = pace.filter(|_| !is_foreseen).map(|pace| format.rounded(pace));
+    }
+    windows
+}
+
 /// The units at the end of a period at the pace since its start. `None` at its very start, and for a total.
 fn pace_of(usage: &WindowUsageView, now: UnixMs) -> Option<u64> {
     let (Rfc3339(start), Rfc3339(end)) = (usage.starts_at?, usage.resets_at?);
@@ -317,6 +327,7 @@ fn continued(usage: &WindowUsageView, shorter: &PortalWindowView) -> Option<u64>
 mod tests {
     use super::*;
     use crate::types::{Day, Period, Window};
+    use crate::views::forecast::ForecastView;
 
     /// A subject that begins at the end of a month would read of a day above its month.
     #[test]
@@ -337,11 +348,18 @@ mod tests {
             alerts: Vec::new(),
         };
         let paces = |month| -> Vec<Option<u64>> {
-            let windows = paced(vec![usage(Window::Day, 0, 1), month], midnight.plus(8 * 3_600_000));
+            let (format, now) = (MetricFormat::default(), midnight.plus(8 * 3_600_000));
+            let windows = paced(vec![usage(Window::Day, 0, 1), month], now);
+            let windows = without_foreseen_paces(windows, &format);
             windows.into_iter().map(|of| of.pace).collect()
         };
         assert_eq!(paces(usage(Window::Month, 27, 3)), [Some(1_500), Some(4_500)]);
         assert_eq!(paces(usage(Window::Week, 1, 1)), [Some(1_500), Some(1_500)], "its last day");
         assert_eq!(paces(usage(Window::Month, 0, 30)), [Some(1_500), None], "nobody knows it at the beginning");
+        let foreseen = |state| {
+            let forecast = Some(ForecastView::sample(state, None));
+            paces(WindowUsageView { forecast, ..usage(Window::Month, 27, 3) })[1]
+        };
+        assert_eq!([ForecastState::Possible, ForecastState::Unknown].map(foreseen), [None, Some(4_500)]);
     }
 }

@@ -230,7 +230,11 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contacts = json!([{"channel": "webhook", "url": receiver.url("/"), "secret": SECRET}]).to_string();
     let fields = ["timezone", "Asia/Tokyo", "limit:tokens", "7", "contacts", &contacts];
-    let run = || send(&["--subject", "alice"]).redis(&redis.url()).env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#);
+    let run_with = |arguments: &[&str]| {
+        let run = send(&[&["--subject", "alice"], arguments].concat()).redis(&redis.url());
+        run.env("QUOTABELL__PLANS__FREE", r#"{"limits":{}}"#)
+    };
+    let run = || run_with(&[]);
     set(&redis, "alice", &fields).await;
     let cooled = async || {
         let keys: Vec<String> =
@@ -249,7 +253,12 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     run().run().expect_done();
     cooled().await;
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
-    assert_eq!((&body["data"]["window"], &body["data"]["limit"]), (&json!("hour"), &json!(50)), "{body}");
+    assert_eq!((&body["data"]["window"], &body["data"]["limit"]), (&json!("month"), &json!(900)), "{body}");
+
+    // Nobody gets a forecast of an hour.
+    set(&redis, "alice", &["limit:tokens", "50/hour"]).await;
+    let hourly = run_with(&["--kind", "quota.forecast"]).run();
+    assert!(hourly.code == 2 && hourly.stderr.contains("limits by hour have none"), "{}", hourly.told());
 
     // Unreadable settings are reported, as in `usage`, and the message is sent.
     set(&redis, "alice", &["plan", "gold"]).await;
@@ -386,6 +395,15 @@ fn each_kind_of_notice_is_previewed() {
     assert!(json.contains("\"type\":\"quota.spike\"") && json.contains("\"times_usual\":3.0"), "{json}");
     let forecast = quotabell(["preview", "usage-notice-text"]).run().expect_done();
     assert!(forecast.contains("at about 13:40 (likely between 12:40 and 14:40)"), "{forecast}");
+    let silence = quotabell(["preview", "--format", "cloudevents", "webhook-usage-notice", "--kind", "quota.silence"]);
+    let json = silence.run().expect_done();
+    assert!(json.contains("\"id\":\"silence_") && json.contains("\"window\":\"day\""), "{json}");
+    for part in ["usage-notice-text", "webhook-digest", "alerts-text"] {
+        let hourly = quotabell(["preview", part, "--limit", "100/total"]).run();
+        assert!(hourly.code == 2 && hourly.stderr.contains("limits by total have none"), "{}", hourly.told());
+    }
+    let monthly = quotabell(["preview", "usage-notice-text", "--kind", "quota.spike", "--limit", "9000/month"]).run();
+    assert!(monthly.expect_done().contains("Used      7,200 requests\n"), "a spike is of a day");
     let other = preview("text", "quota.spike");
     assert!(other.code == 2 && other.stderr.contains("usage-notice"), "{}", other.told());
     let unknown = preview("usage-notice-text", "quota.resolved");

@@ -152,7 +152,7 @@ async fn a_notice_of_usage_names_its_kind_and_the_expected_time() {
         "id": "forecast_1", "kind": "forecast", "subject": "judy", "metric": "requests", "window": "day",
         "period": raised.period, "used": 4200, "limit": 5000, "plan": "free", "timezone": "UTC",
         "resets_at": "2100-01-02T00:00:00Z", "raised_at": "2100-01-01T11:00:00Z", "probability_percent": 93,
-        "expected_at": "2100-01-01T14:30:00Z", "usual_by_now": 2000, "times_usual_tenths": 20,
+        "expected_at": "2100-01-01T14:30:00Z", "usual_by_now": 2000,
     });
     let (id, notice) = (delivery(&raised, &webhook("a")), notice.to_string());
     let key = outbox.keys.delivery(&id);

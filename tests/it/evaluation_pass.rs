@@ -342,6 +342,11 @@ async fn at_noon(subjects: &[(&str, u64)]) -> Passes {
 }
 
 impl Passes {
+    fn judge(&self) -> StoredNoticeJudge {
+        let partitions = Partitions::new(&self.usage.server.client(), &self.usage.keys);
+        StoredNoticeJudge { partitions, plans: self.plans.clone() }
+    }
+
     /// The notices in the outbox: subject, kind and limit.
     async fn notices(&self) -> Vec<(String, UsageNoticeKind, Option<u64>)> {
         let entries: Vec<(String, Vec<(String, String)>)> = self
@@ -393,6 +398,13 @@ async fn a_spike_is_told_once_a_day() {
         passes.pass(ms(&format!("2026-11-23T{at}:00Z"))).await;
         assert_eq!(passes.notices().await, std::slice::from_ref(&spike), "at {at}");
     }
+    let (notice, judge) = (passes.newest_notice().await, passes.judge());
+    passes.usage.set("late", &[("limit:requests", "50000")]).await;
+    let present = async |at: &str| judge.usage(&notice, ms(at)).await.expect("redis answers");
+    let later = present("2026-11-23T16:00:00Z").await.expect("it is far above the usual");
+    assert_eq!((later.used, later.limit, later.times_usual()), (units, Some(50_000), 2.9));
+    passes.usage.count("late", "requests", day("2026-11-23"), 3_200).await;
+    assert_eq!(present("2026-11-23T23:50:00Z").await, None, "nearer to the usual than to twice as much");
 }
 
 /// A server whose clock shows another day for a while, or a subject that moves between zones: nobody hears twice of a
@@ -451,12 +463,22 @@ async fn a_notice_is_judged_again_when_it_is_sent() {
         .await
         .expect("entries");
     let notice: UsageNotice = serde_json::from_str(&entries[0].1[0].1).expect("a notice");
-    let judge = StoredNoticeJudge {
-        partitions: Partitions::new(&passes.usage.server.client(), &passes.usage.keys),
-        plans: passes.plans.clone(),
-    };
-    let is_true = async |at: &str| judge.is_true(&notice, ms(at)).await.expect("redis answers");
+    let judge = passes.judge();
+    let present = async |at: &str| judge.usage(&notice, ms(at)).await.expect("redis answers");
+    let is_true = async |at: &str| present(at).await.is_some();
+    assert!((1_195..1_205).contains(&notice.usual_by_now), "{notice:?}");
+    assert_eq!((notice.used, notice.times_usual()), (2_400, 2.0));
     assert!(is_true("2026-11-23T12:05:00Z").await);
+    passes.usage.count("alice", "requests", day("2026-11-23"), 2_600).await;
+    let later = present("2026-11-23T14:00:00Z").await.expect("it is true");
+    assert!((1_395..1_405).contains(&later.usual_by_now), "{later:?}");
+    assert_eq!((later.used, later.times_usual()), (2_600, 1.9));
+    assert!(later.id == notice.id && later.raised_at == notice.raised_at && later.expected_at > notice.expected_at);
+    let latest = notice.latest_at.expect("it is likely").0;
+    passes.usage.count("alice", "requests", day("2026-11-23"), 2_990).await;
+    assert!(judge.usage(&notice, latest.plus(-1)).await.expect("redis answers").is_some());
+    assert_eq!(judge.usage(&notice, latest).await.expect("redis answers"), None, "it should have been reached");
+    passes.usage.count("alice", "requests", day("2026-11-23"), 2_400).await;
     assert!(!is_true("2026-11-24T00:05:00Z").await, "the day is over");
     assert!(!is_true("2026-11-23T23:30:00Z").await, "it came to nothing");
     passes.usage.set("alice", &[("limit:requests", "9000")]).await;
@@ -525,18 +547,21 @@ async fn a_silence_is_told_once() {
     }
     let notice = passes.newest_notice().await;
     assert_eq!((notice.silent_since, notice.usual_per_day), (Some(Rfc3339(ms("2026-11-15T00:00:00Z"))), Some(2_400)));
-    let judge = StoredNoticeJudge {
-        partitions: Partitions::new(&passes.usage.server.client(), &passes.usage.keys),
-        plans: passes.plans.clone(),
+    let judge = passes.judge();
+    let present = async || judge.usage(&notice, ms("2026-11-19T03:00:00Z")).await.expect("redis answers");
+    let on_the_next_day = UsageNotice {
+        period: day("2026-11-19").into(),
+        resets_at: Rfc3339(ms("2026-11-20T00:00:00Z")),
+        ..notice.clone()
     };
-    let is_true = async || judge.is_true(&notice, ms("2026-11-19T03:00:00Z")).await.expect("redis answers");
-    assert!(is_true().await);
+    assert_eq!(present().await, Some(on_the_next_day));
+    assert_eq!(notice.valid_until(), notice.raised_at.0.plus(48 * HOUR_MS));
     let erasures = usage_profiles::mark(&passes.partition).await.expect("read").erasure_epoch;
     let again =
         UsageNotice { id: "silence_of_another_day".to_owned(), period: day("2026-11-19").into(), ..notice.clone() };
     let raise = async || usage_notices::raise(&passes.partition, erasures, &again).await.expect("redis answers");
     passes.usage.count("alice", "requests", day("2026-11-19"), 1).await;
-    assert!(!is_true().await, "it is over");
+    assert_eq!(present().await, None, "it is over");
     assert_eq!(raise().await, RaiseReply::Known, "it is over since the pass");
     passes.usage.count("alice", "requests", day("2026-11-19"), 0).await;
     assert_eq!(raise().await, RaiseReply::Raised);

@@ -66,7 +66,7 @@ fn profiles_and_probabilities_agree_with_the_reference() {
         let usage = DayUsage { weekday: day.weekday(), hour: number(hour), used: used.parse().expect("units") };
         let forecast = profile.forecast_day(usage, limit.parse().expect("units"), Some(past));
         assert!((forecast.probability - number(probability)).abs() < 0.002, "{line}: {forecast:?}");
-        assert!((forecast.times_usual - number(ratio)).abs() < 0.001 * number(ratio).max(1.0), "{line}: {forecast:?}");
+        assert!((forecast.pace_factor - number(ratio)).abs() < 0.001 * number(ratio).max(1.0), "{line}: {forecast:?}");
         let ours = [forecast.expected, forecast.earliest, forecast.latest];
         for (ours, theirs) in ours.into_iter().zip(times) {
             match ours {

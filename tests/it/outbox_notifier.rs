@@ -508,8 +508,13 @@ async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
 struct AllBut(UsageNoticeKind);
 
 impl NoticeJudge for AllBut {
-    fn is_true<'a>(&'a self, notice: &'a UsageNotice, _: UnixMs) -> BoxFuture<'a, redis::RedisResult<bool>> {
-        Box::pin(std::future::ready(Ok(notice.kind != self.0)))
+    fn usage<'a>(
+        &'a self,
+        notice: &'a UsageNotice,
+        _: UnixMs,
+    ) -> BoxFuture<'a, redis::RedisResult<Option<UsageNotice>>> {
+        let present = (notice.kind != self.0).then(|| UsageNotice { used: 7, ..notice.clone() });
+        Box::pin(std::future::ready(Ok(present)))
     }
 
     fn is_alert_true<'a>(
@@ -595,7 +600,6 @@ fn usage_notice(kind: UsageNoticeKind) -> Notification {
         earliest_at: None,
         latest_at: None,
         usual_by_now: 2_000,
-        times_usual_tenths: 20,
         silent_since: Some(raised_at),
         usual_per_day: None,
     })
@@ -624,6 +628,33 @@ async fn what_is_not_true_any_more_is_left_out_of_a_digest() {
             let kinds: Vec<&str> = items.iter().filter_map(|item| item["type"].as_str()).collect();
             assert!(kinds.len() == 3 && !kinds.contains(&format!("quota.{untrue}").as_str()), "{kinds:?}");
         }
+    }
+}
+
+/// A customer would read at noon what was used in the morning, or of a time that is over. A receiver that may have got
+/// a message gets the same again.
+#[tokio::test]
+async fn a_notice_that_waited_is_told_as_it_is_true_now() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    let mut sender = sender("smtp://localhost");
+    sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
+    for (age_ms, expected_ms, attempt, used) in [
+        (HOUR_MS, HOUR_MS, 1, Some(7)),
+        (HOUR_MS, -1, 1, Some(7)),
+        (60_000, HOUR_MS, 1, Some(4_000)),
+        (60_000, HOUR_MS, 2, Some(4_000)),
+        (60_000, -1, 2, None),
+    ] {
+        let Notification::Usage(notice) = usage_notice(UsageNoticeKind::Forecast) else { panic!("it is one") };
+        let (raised_at, expected_at) = (RAISED.plus(-age_ms), RAISED.plus(expected_ms));
+        let notice = UsageNotice { raised_at: Rfc3339(raised_at), expected_at: Some(Rfc3339(expected_at)), ..notice };
+        let settled = attempt_set(&sender, &contact, &[Notification::Usage(notice)], attempt).await;
+        let told = receiver.try_next().map(|caught| {
+            let body: serde_json::Value = serde_json::from_slice(&caught.body).expect("JSON");
+            body["data"]["items"][0]["data"]["used"].as_u64().expect("units")
+        });
+        assert_eq!((told, settled[0] == Settlement::Expired), (used, used.is_none()), "{age_ms} {expected_ms}");
     }
 }
 

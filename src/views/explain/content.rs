@@ -85,14 +85,14 @@ fn usage(notice: &UsageNotice, of: &MetricFormat) -> String {
         UsageNoticeKind::Spike => format!("usage of {metric} in the {window} {period} was far above the usual"),
         UsageNoticeKind::Silence => {
             let since = notice.silent_since.map(|at| at.to_string()).unwrap_or_default();
-            let usual = of.counted(notice.usual_per_day.unwrap_or_default());
+            let usual = of.counted(of.rounded(notice.usual_per_day.unwrap_or_default()));
             return format!(
                 "It is no alert but a notice: at {raised_at}, {subject} had used no {metric} since {since}, and {usual} a \
                  day are usual. Its id is {id}."
             );
         }
     };
-    let (used, usual_by_now) = (of.amount(*used), of.amount(*usual_by_now));
+    let (used, usual_by_now) = (of.amount(*used), of.amount(of.rounded(*usual_by_now)));
     format!(
         "It is no alert but a notice: at {raised_at}, {why}; {subject} had used {used}, and usually uses \
          {usual_by_now} by that time. Its id is {id}."
