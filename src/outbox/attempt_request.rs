@@ -31,6 +31,8 @@ pub struct AttemptRequest<'a> {
     pub first_attempt: UnixMs,
     /// Duration of pauses since then.
     pub paused: Duration,
+    /// Whether the receiver may have accepted an earlier attempt.
+    pub may_have_arrived: bool,
     /// Until when it waited for a digest, or for the end of a quiet time, if it did.
     pub waited_until: Option<UnixMs>,
     /// Start of this attempt, server time.

@@ -251,6 +251,7 @@ pub(super) fn request_of<'a>(
         attempt_since_replay: leased.attempt_since_replay,
         first_attempt: leased.first_attempt,
         paused: leased.paused,
+        may_have_arrived: leased.may_have_arrived,
         waited_until: leased.waited_until,
         now: leased.clock.now(),
         start_by,

@@ -102,15 +102,22 @@ impl ChannelNotifier {
         Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
 
-    /// What to record instead of an attempt, if a notice, or an alert that had to wait, is not true any more, or nobody
-    /// knows.
+    /// What to record instead of an attempt, if a notice or an alert is not true any more, or nobody knows.
     async fn untrue(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
         let judge = self.judge.as_ref()?;
         let is_true = match request.notification {
             Notification::Usage(notice) => judge.is_true(notice, request.now).await,
-            // Only the first attempt: a message that was attempted before is sent again whole.
-            Notification::Alert(alert) if request.attempts <= 1 && request.waited_until.is_some() => {
-                judge.is_alert_true(alert, &request.contact.id, request.now).await
+            // What the contact may have got is sent again, so that it also gets the end.
+            Notification::Alert(_) if request.may_have_arrived => return None,
+            // No end has lasted long enough. A storm of alerts reads nothing here.
+            Notification::Alert(alert)
+                if request.waited_until.is_none() && request.now.since(alert.raised_at_ms) < RESOLVED_AFTER =>
+            {
+                return None;
+            }
+            Notification::Alert(alert) => {
+                let has_waited = request.waited_until.is_some() && request.attempts <= 1;
+                judge.is_alert_true(alert, has_waited.then_some(&request.contact.id), request.now).await
             }
             _ => return None,
         };

@@ -103,6 +103,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         attempt_since_replay: 1,
         first_attempt: now,
         paused: std::time::Duration::ZERO,
+        may_have_arrived: false,
         waited_until: None,
         now,
         start_by: attempt.start_by,

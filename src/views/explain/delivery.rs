@@ -317,10 +317,9 @@ fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
     format!("It has been due since {due}. Attempts under way at {destination}: {in_flight} of at most {bound}.")
 }
 
-/// Whether an alert expired before its period was over for long: only one that had to wait does.
-fn has_waited(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
-    let (alert, ended) = (detail.alert.as_ref(), detail.delivery.ended_at);
-    alert.zip(ended).is_some_and(|(alert, ended)| ended.0 <= expires_at(alert.into()))
+/// Whether an alert expired before its period was over for long: because it was not true any more.
+fn was_untrue(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
+    detail.alert.as_ref().zip(detail.delivery.ended_at).is_some_and(|(alert, at)| at.0 <= expires_at(alert.into()))
 }
 
 /// Whether the contact is disabled now.
@@ -368,9 +367,9 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
         DeliveryState::Expired if facts.detail.usage_notice.is_some() => {
             format!("It expired at {ended}: what it tells was not true any more.")
         }
-        DeliveryState::Expired if has_waited(facts) => format!(
-            "It expired at {ended}: when it had waited for its contact, a higher limit or a credit had ended the alert, or \
-             the contact had been told of a higher threshold."
+        DeliveryState::Expired if was_untrue(facts) => format!(
+            "It expired at {ended}: before it could be told, a higher limit or a credit had ended the alert, or the contact \
+             had been told of a higher threshold."
         ),
         DeliveryState::Expired => {
             let hours = facts.detail.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));
