@@ -245,6 +245,7 @@ pub(super) fn request_of<'a>(
         notification: leased.notification.as_ref().ok()?,
         contact,
         subject_name: contacts.and_then(|contacts| contacts.subject_name.as_ref()),
+        zone: contacts.and_then(|contacts| contacts.zone),
         source: contacts.map_or_else(ContactsSource::default, |contacts| contacts.source),
         more_follows: leased.more_follows,
         attempts: leased.attempts,

@@ -354,7 +354,7 @@ fn severity<'a>(request: &AttemptRequest<'a>) -> (Option<(&'a Metric, Window)>, 
 /// Why it waits for the end of a quiet time, if so.
 fn quiet(request: &AttemptRequest<'_>) -> Option<Settlement> {
     let quota = request.notification.quota();
-    let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now))?;
+    let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.zone, request.now))?;
     Some(Settlement::Quiet(end.since(request.now)))
 }
 
@@ -371,7 +371,7 @@ fn ended(request: &AttemptRequest<'_>) -> Option<Settlement> {
             // period that was long over when it was raised.
             let waited = request.waited_until.filter(|_| alert.raised_at_ms <= expires);
             let expires = waited.map_or(expires, |until| expires.max(until.plus(AFTER_WAIT_MS)));
-            let quiet_end = request.contact.filter.quiet_until(alert, expires);
+            let quiet_end = request.contact.filter.quiet_until(alert, request.zone, expires);
             let expires = quiet_end.map_or(expires, |end| end.plus(AFTER_WAIT_MS));
             (request.first_attempt > expires).then_some(Settlement::Expired)
         }

@@ -94,6 +94,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
     let now = RAISED.plus(attempt.late_ms);
     let request = AttemptRequest {
         subject_name: None,
+        zone: None,
         delivery: &delivery,
         notification: &notification,
         contact,

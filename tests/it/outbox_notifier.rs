@@ -121,6 +121,7 @@ async fn attempt_after_wait(
         .notifier
         .attempt(AttemptRequest {
             subject_name: None,
+            zone: None,
             delivery: &delivery,
             notification: &notification,
             contact,
@@ -355,6 +356,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
     let notification = Notification::Alert(odd);
     let request = AttemptRequest {
         subject_name: None,
+        zone: None,
         delivery: &delivery,
         notification: &notification,
         contact: &contact,
@@ -395,6 +397,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
     let attempt = async |attempts: u32, now: UnixMs| {
         let request = AttemptRequest {
             subject_name: None,
+            zone: None,
             delivery: &delivery,
             notification: &notification,
             contact: &contact,
@@ -430,6 +433,7 @@ fn request_at<'a>(
 ) -> AttemptRequest<'a> {
     AttemptRequest {
         subject_name: None,
+        zone: None,
         delivery,
         notification,
         contact,

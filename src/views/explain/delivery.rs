@@ -218,9 +218,10 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
 fn quiet(facts: &DeliveryFacts<'_>) -> Option<String> {
     let (quota, contact) = (facts.detail.quota()?, &facts.detail.delivery.contact_id);
     let ContactLookup::Found(contact) = facts.contacts.find(contact) else { return None };
-    let (quiet, until) = (contact.filter.quiet?, contact.filter.quiet_until(quota, facts.now)?);
+    let (quiet, until) = (contact.filter.quiet?, contact.filter.quiet_until(quota, facts.contacts.zone, facts.now)?);
     let but = if contact.filter.quiet_all { "" } else { "; alerts at 100 % do not wait" };
-    Some(format!("Its contact is quiet at {quiet} ({}): nothing is sent before {until}{but}.", quota.timezone()))
+    let zone = facts.contacts.zone.map_or_else(|| quota.timezone(), |zone| zone.name());
+    Some(format!("Its contact is quiet at {quiet} ({zone}): nothing is sent before {until}{but}."))
 }
 
 /// Explains that it waits for others of its contact.
