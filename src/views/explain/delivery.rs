@@ -363,7 +363,7 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
             format!("It expired at {ended}: the units of the grant expired before the notice could be sent.")
         }
         DeliveryState::Expired if facts.detail.resolved_notice.is_some() => format!(
-            "It expired at {ended}: its contact got none of the ended alerts, or a later notice reports their end."
+            "It expired at {ended}: its contact got none of the alerts, one was open again, or a later notice tells the end."
         ),
         DeliveryState::Expired if facts.detail.usage_notice.is_some() => {
             format!("It expired at {ended}: what it tells was not true any more.")
