@@ -100,7 +100,7 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     run("subject set alice --limit requests=200").expect_done();
     let (to, heading, text) = next(&mut api).await;
     assert_eq!((to.as_str(), heading.as_str()), ("asks@b.test", "alice: the limit of requests a day was raised"));
-    assert!(text.contains("Your limit was raised to 200 requests a day") && text.contains("Reached   80%"), "{text}");
+    assert!(text.contains("The limit was raised to 200 requests a day") && text.contains("Reached   80%"), "{text}");
     let request = tokio::time::timeout(WAIT_MAX, hook.next()).await.expect("a request in time");
     let body = verify(&request, &secret(1)).body;
     let data = &body["data"];
