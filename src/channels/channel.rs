@@ -101,7 +101,8 @@ pub(super) fn check_timeout(timeout: Duration, max: Duration) -> Result<(), Inva
 
 /// The outcome of an attempt that reached its deadline.
 pub(super) fn deadline_passed(timeout: Duration) -> Outcome {
-    Outcome::failed(OutcomeClass::Transient, format!("deadline of {} passed", humantime::format_duration(timeout)))
+    let error = format!("deadline of {} passed", humantime::format_duration(timeout));
+    Outcome { may_have_arrived: true, ..Outcome::failed(OutcomeClass::Transient, error) }
 }
 
 /// One text that `preview` can print.

@@ -218,7 +218,7 @@ impl Channels {
     /// repeated, and caps do not apply to it.
     ///
     /// Each test has its own id, `test_` and the time in milliseconds: a receiver that drops known ids would otherwise
-    /// accept only the first test.
+    /// accept only the first test. Tests of a contact with incidents share one id.
     pub async fn send_test(
         &self,
         contact: &Contact,
@@ -227,7 +227,11 @@ impl Channels {
         now: UnixMs,
     ) -> Outcome {
         let (percent, purpose) = (Percent::new(TEST_PERCENT).expect("a legal percentage"), AlertPurpose::Test);
-        let id = &format!("test_{}", now.0);
+        let id = &match contact.has_incidents() {
+            // An end must close the incident of an earlier test.
+            true => format!("test_{}", contact.derived_id()),
+            false => format!("test_{}", now.0),
+        };
         let alert = &Alert { id: AlertId::from_stored(id), ..sample.alert(percent, now) };
         let grant = &GrantNotice { id: id.clone(), ..grant_text::sample_for(alert) };
         let resolved = &ResolvedNotice { id: id.clone(), ..resolved_text::sample_for(alert) };

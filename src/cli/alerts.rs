@@ -108,7 +108,7 @@ fn row(alert: &Alert, format: &MetricFormat) -> Vec<String> {
 }
 
 /// The threshold, and whether the alert has ended.
-fn reached(alert: &Alert, format: &MetricFormat) -> String {
+pub(super) fn reached(alert: &Alert, format: &MetricFormat) -> String {
     let label = format.threshold(alert.threshold);
     let has_ended = alert.status.is_some_and(|status| status.state == AlertState::Ended);
     if has_ended { format!("{label} {}", AlertState::Ended) } else { label }

@@ -12,7 +12,7 @@ use crate::views::alert_log::{LogFilter, LogReader};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints one JSON object a line, the newest first: `alert` as it was raised, its `state`, and the \
+    after_help = "Prints one JSON object a line, in each partition the newest first: `alert` as it was raised, its `state`, and the \
     `deliveries` with their ends; for a notice `type`, `notice` and `deliveries`. Deliveries that have not ended are \
     missing. An entry is kept for history.alerts_days (400 by default) after its month.
 

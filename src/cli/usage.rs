@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use clap::Args;
 
+use super::alerts::reached;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
@@ -132,7 +133,7 @@ fn row(
         true => "over".to_owned(),
         false => format!("in {}", rounded(end.0.since(now))),
     });
-    let alerts: Vec<String> = window.alerts.iter().map(|alert| format.threshold(alert.threshold)).collect();
+    let alerts: Vec<String> = window.alerts.iter().map(|alert| reached(alert, format)).collect();
     vec![
         format.labelled(metric),
         window.window.to_string(),

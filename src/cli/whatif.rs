@@ -104,14 +104,19 @@ pub async fn run(args: WhatIfArgs, context: &CliContext) -> anyhow::Result<()> {
         let alerts = pluralize((view.alerts.len() + view.left_out) as u64, "alert", "alerts");
         let messages = pluralize(view.messages as u64, "message", "messages");
         let subjects = pluralize(view.subjects as u64, "subject", "subjects");
-        let now = pluralize(view.alerts_now as u64, "alert", "alerts");
+        // The present limits include those that are left out.
+        let now = match view.not_replayed.as_slice() {
+            [] => {
+                let now = pluralize(view.alerts_now as u64, "alert", "alerts");
+                format!("; under the present limits of these metrics {now}")
+            }
+            _ => String::new(),
+        };
         let gathered = match view.messages_without_digests {
             alone if alone == view.messages => String::new(),
             alone => format!(" ({alone} without digests)"),
         };
-        say(format_args!(
-            "{alerts} and {messages}{gathered} for {subjects}; under the present limits of these metrics {now}"
-        ));
+        say(format_args!("{alerts} and {messages}{gathered} for {subjects}{now}"));
         if view.left_out > 0 {
             say(format_args!("warning: only {} alerts are listed: choose a subject or a plan", view.alerts.len()));
         }

@@ -12,13 +12,14 @@ use redis::{Cmd, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use super::edit::CONTACTS_BOUND;
-use super::text_settings::{locale_of, name_of};
+use super::text_settings::{locale_of, name_of, zone_of};
 use crate::contacts::{Contact, OperatorContact};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::subjects::mutes::mute_field;
-use crate::subjects::record::{LOCALE, NAME, SubjectField};
+use crate::subjects::record::{LOCALE, NAME, SubjectField, TIMEZONE};
 use crate::subjects::{StoredLevels, SubjectMutes};
 use crate::types::{ContactId, DisplayName, Keys, Locale, Metric, QuotaNotification, Subject, UnixMs, meters};
+use crate::zones::Zone;
 
 /// Reads contacts of subjects; holds the fallback contacts.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ pub struct ResolvedContacts {
     pub fallback: Arc<[Contact]>,
     /// The display name of the subject.
     pub subject_name: Option<DisplayName>,
+    /// The zone of the subject; `None` if it can't be read.
+    pub zone: Option<Zone>,
 }
 
 /// The source of a subject's readable contacts.
@@ -141,7 +144,7 @@ impl ContactResolver {
     pub fn read_contacts(&self, stored: &StoredLevels) -> ResolvedContacts {
         let level = |(subject, fields): (&Subject, &[SubjectField])| {
             let value = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, v)| v.clone());
-            self.read_level(subject, vec![value(CONTACTS), value(LOCALE), value(NAME)])
+            self.read_level(subject, [CONTACTS, LOCALE, NAME, TIMEZONE].map(value).into())
         };
         self.of_levels(stored.iter().map(level).collect())
     }
@@ -171,8 +174,8 @@ impl ContactResolver {
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
         let own = stored.as_ref().ok().and_then(|levels| levels.first()?.as_ref().ok());
-        // Behind contacts, locale and name.
-        let muted: Vec<Option<Vec<u8>>> = own.into_iter().flatten().skip(3).cloned().collect();
+        // Behind contacts, locale, name and zone.
+        let muted: Vec<Option<Vec<u8>>> = own.into_iter().flatten().skip(4).cloned().collect();
         let (subject, fields) = (notification.subject(), mute_fields(notification.metric()));
         let muted = fields.into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
@@ -203,13 +206,13 @@ impl ContactResolver {
         subjects.iter().zip(&commands).map(resolve).collect()
     }
 
-    /// The queries for the contacts, locale and name of a subject, with these fields of its own, and of each level
-    /// above.
+    /// The queries for the contacts, locale, name and zone of a subject, with these fields of its own, and of each
+    /// level above.
     fn commands(&self, subject: &Subject, own_fields: &[String]) -> Vec<Cmd> {
         let mut commands = Vec::with_capacity(1);
         for (at, level) in std::iter::once(subject).chain(&self.keys.separator().ancestors(subject)).enumerate() {
             let mut command = redis::cmd("HMGET");
-            command.arg(self.keys.subject(level)).arg(CONTACTS).arg(LOCALE).arg(NAME);
+            command.arg(self.keys.subject(level)).arg(&[CONTACTS, LOCALE, NAME, TIMEZONE]);
             commands.push(if at == 0 { command.arg(own_fields).to_owned() } else { command });
         }
         commands
@@ -229,7 +232,7 @@ impl ContactResolver {
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let contacts = ResolvedContacts::broken("the subject's key is not a hash");
                 contacts.warn(level);
-                Ok(LevelContacts { subject: level.clone(), contacts, locale: None, name: None })
+                Ok(LevelContacts { subject: level.clone(), contacts, locale: None, name: None, zone: None })
             }
             Err(source) => Err(failed(source)),
         };
@@ -238,11 +241,11 @@ impl ContactResolver {
 
     fn read_level(&self, subject: &Subject, values: LevelReply) -> LevelContacts {
         let mut values = values.into_iter();
-        let [contacts, locale, name] = [(); 3].map(|()| values.next().flatten());
+        let [contacts, locale, name, zone] = [(); 4].map(|()| values.next().flatten());
         let contacts = self.parse(contacts);
         contacts.warn(subject);
         let (locale, name) = (locale_of(subject, locale), name_of(subject, name));
-        LevelContacts { subject: subject.clone(), contacts, locale, name }
+        LevelContacts { subject: subject.clone(), contacts, locale, name, zone }
     }
 
     /// Interprets a stored field. Pure.
@@ -256,6 +259,7 @@ impl ContactResolver {
     /// The contacts that the first of these levels has, from it to the top: with those that it inherits. Pure.
     fn of_levels(&self, mut levels: Vec<LevelContacts>) -> ResolvedContacts {
         let subject_name = levels.first_mut().and_then(|own| own.name.take());
+        let zone = zone_of(levels.iter_mut().map(|level| level.zone.take()));
         let mut locale = None;
         for level in levels.iter_mut().rev() {
             locale = level.locale.take().or(locale);
@@ -288,7 +292,7 @@ impl ContactResolver {
             all.readable = self.fallback.to_vec();
         }
         let (operator, fallback) = (Arc::clone(&self.operator), Arc::clone(&self.fallback));
-        ResolvedContacts { operator, fallback, subject_name, ..all }
+        ResolvedContacts { operator, fallback, subject_name, zone, ..all }
     }
 }
 
@@ -298,6 +302,8 @@ struct LevelContacts {
     contacts: ResolvedContacts,
     locale: Option<Locale>,
     name: Option<DisplayName>,
+    /// As it is stored.
+    zone: Option<Vec<u8>>,
 }
 
 /// Sends the queries for one or more subjects at once.
@@ -310,8 +316,8 @@ async fn query_levels(client: &RedisClient, commands: &[Cmd]) -> RedisResult<Sto
     client.pipe(&pipeline).await
 }
 
-/// The values of the fields of a level that decide who gets an alert: contacts, locale, name, and of the subject itself
-/// its mutes.
+/// The values of the fields of a level that decide who gets an alert: contacts, locale, name, zone, and of the subject
+/// itself its mutes.
 pub type LevelReply = Vec<Option<Vec<u8>>>;
 
 /// The replies for a subject and the levels above it, in this order.
@@ -400,7 +406,7 @@ mod tests {
     fn level(resolver: &ContactResolver, name: &str, field: &str, locale: Option<&str>) -> LevelContacts {
         let contacts = resolver.parse(Some(field.as_bytes().to_vec()));
         let locale = locale.map(|locale| Locale::parse(locale).expect("legal"));
-        LevelContacts { subject: name.parse().expect("legal"), contacts, locale, name: None }
+        LevelContacts { subject: name.parse().expect("legal"), contacts, locale, name: None, zone: None }
     }
 
     fn addresses(contacts: &ResolvedContacts) -> Vec<&str> {

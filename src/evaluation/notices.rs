@@ -223,7 +223,7 @@ impl NoticeJudge for StoredNoticeJudge {
     fn is_alert_true<'a>(
         &'a self,
         alert: &'a Alert,
-        contact: &'a ContactId,
+        contact: Option<&'a ContactId>,
         now: UnixMs,
     ) -> BoxFuture<'a, RedisResult<bool>> {
         Box::pin(self.judge_alert(alert, contact, now))

@@ -1,4 +1,4 @@
-//! Whether an alert that waited for a digest, or for the end of a quiet time, is still worth telling.
+//! Whether an alert that was not told at once is still worth telling.
 
 use redis::RedisResult;
 
@@ -10,9 +10,15 @@ use crate::ledger::batch::MetricPeriod;
 use crate::types::{Alert, ContactId, DeliveryId, DeliveryState, EndReason, UnixMs};
 
 impl StoredNoticeJudge {
-    /// Whether neither a higher limit nor a credit has ended it, and the contact has got no alert of a higher threshold
-    /// that was raised since. That its period is over makes it no less true: a digest may be longer than an hour.
-    pub(super) async fn judge_alert(&self, alert: &Alert, contact: &ContactId, now: UnixMs) -> RedisResult<bool> {
+    /// Whether neither a higher limit nor a credit has ended it, and `contact`, if there is one, has got no alert of a
+    /// higher threshold that was raised since. That its period is over makes it no less true: a digest may be longer
+    /// than an hour.
+    pub(super) async fn judge_alert(
+        &self,
+        alert: &Alert,
+        contact: Option<&ContactId>,
+        now: UnixMs,
+    ) -> RedisResult<bool> {
         let Alert { id, subject, metric, period, threshold, .. } = alert;
         let partition = self.partitions.partition_of(subject);
         let of = MetricPeriod { metric: metric.clone(), period: *period };
@@ -29,6 +35,7 @@ impl StoredNoticeJudge {
         if end.is_some_and(|end| end.reason != EndReason::Reset) {
             return Ok(false);
         }
+        let Some(contact) = contact else { return Ok(true) };
         let raised = group.records.iter().flat_map(|record| record.earlier.iter().chain([&record.alert]));
         let is_higher =
             |other: &&Alert| other.threshold_units > alert.threshold_units && other.raised_at_ms >= alert.raised_at_ms;

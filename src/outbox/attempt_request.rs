@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactsSource;
 use crate::types::{DeliveryId, DisplayName, Notification, UnixMs};
+use crate::zones::Zone;
 
 /// A delivery with a due attempt.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,8 @@ pub struct AttemptRequest<'a> {
     pub contact: &'a Contact,
     /// The display name of the subject.
     pub subject_name: Option<&'a DisplayName>,
+    /// The zone of the subject, if it is known.
+    pub zone: Option<Zone>,
     /// The origin of the subject's contacts. Only the subject's own can unsubscribe.
     pub source: ContactsSource,
     /// Whether more is due at the same healthy destination.
@@ -31,6 +34,8 @@ pub struct AttemptRequest<'a> {
     pub first_attempt: UnixMs,
     /// Duration of pauses since then.
     pub paused: Duration,
+    /// Whether the receiver may have accepted an earlier attempt.
+    pub may_have_arrived: bool,
     /// Until when it waited for a digest, or for the end of a quiet time, if it did.
     pub waited_until: Option<UnixMs>,
     /// Start of this attempt, server time.

@@ -69,7 +69,7 @@ pub(super) fn settled(
             // Otherwise every morning would look like a slow receiver.
             let wanted = contact.zip(notification.quota()).map(|(contact, quota)| {
                 let digest = contact.digest_of(quota).map_or(raised, |digest| raised.after(digest.get()));
-                contact.filter.quiet_until(quota, digest).unwrap_or(digest)
+                contact.filter.quiet_until(quota, None, digest).unwrap_or(digest)
             });
             let seconds = (now.0 - wanted.unwrap_or(raised).0).max(0) as f64 / 1000.0;
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);

@@ -22,7 +22,7 @@ pub const LEASE_MAX: usize = 150;
 const NO_CONTACT_LEASE: Duration = crate::redis_client::client::RESPONSE_TIMEOUT;
 
 /// Number of strings per delivery in the script's reply.
-const FIELDS: usize = 17;
+const FIELDS: usize = 18;
 
 /// The script's reply, in its order.
 type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
@@ -124,6 +124,8 @@ pub struct LeasedDelivery {
     pub first_attempt: UnixMs,
     /// Duration of pauses since then.
     pub paused: Duration,
+    /// Whether the receiver may have accepted an earlier attempt, as far as is known.
+    pub may_have_arrived: bool,
     /// Until when it waited for a digest, or for the end of a quiet time, if it did.
     pub waited_until: Option<UnixMs>,
     /// The token that the settlement must present.
@@ -206,12 +208,13 @@ fn all_leased_of(mut packed: &[u8], clock_of: impl Fn(Channel) -> LeaseClock) ->
 /// One delivery from its fields.
 fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<LeasedDelivery> {
     let [id, kind, json, subject, channel, contact, attempts, before, first, paused, token, end, ..] = fields;
-    let [.., destination, health, message_id, message_attempt, waited_until] = fields;
+    let [.., destination, health, message_id, message_attempt, waited_until, refused] = fields;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
     let before = u32::try_from(number(before)?).unwrap_or(0);
     let message_attempt = u32::try_from(number(message_attempt)?).unwrap_or(1);
+    let refused = number(refused).and_then(|refused| u32::try_from(refused).ok()).unwrap_or(0);
     let channel = Channel::from_stored(&text(channel))?;
     Some(LeasedDelivery {
         id: DeliveryId::from_stored(&text(id)),
@@ -224,6 +227,7 @@ fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) 
         attempt_since_replay: attempts.saturating_sub(before).max(1),
         first_attempt: UnixMs(number(first)?),
         paused: Duration::from_millis(u64::try_from(number(paused)?).unwrap_or(0)),
+        may_have_arrived: attempts.saturating_sub(1) > refused,
         waited_until: number(waited_until).map(UnixMs),
         token: text(token),
         lease_end: UnixMs(number(end)?),

@@ -23,12 +23,12 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
     /// attempts the delivery again.
     fn usage<'a>(&'a self, notice: &'a UsageNotice, now: UnixMs) -> BoxFuture<'a, RedisResult<Option<UsageNotice>>>;
 
-    /// Whether an alert that had to wait is still true, and this contact was not told of a higher one since. Changes
+    /// Whether an alert is still true, and `contact`, if there is one, was not told of a higher one since. Changes
     /// nothing. After an error the outbox attempts the delivery again.
     fn is_alert_true<'a>(
         &'a self,
         alert: &'a Alert,
-        contact: &'a ContactId,
+        contact: Option<&'a ContactId>,
         now: UnixMs,
     ) -> BoxFuture<'a, RedisResult<bool>>;
 

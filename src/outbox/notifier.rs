@@ -102,13 +102,21 @@ impl ChannelNotifier {
         Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
 
-    /// What to record instead of an attempt, if an alert that had to wait is not true any more, or nobody knows.
+    /// What to record instead of an attempt, if an alert is not true any more, or nobody knows.
     async fn untrue(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
         let judge = self.judge.as_ref()?;
         let is_true = match request.notification {
-            // Only the first attempt: a message that was attempted before is sent again whole.
-            Notification::Alert(alert) if request.attempts <= 1 && request.waited_until.is_some() => {
-                judge.is_alert_true(alert, &request.contact.id, request.now).await
+            // What the contact may have got is sent again, so that it also gets the end.
+            Notification::Alert(_) if request.may_have_arrived => return None,
+            // No end has lasted long enough. A storm of alerts reads nothing here.
+            Notification::Alert(alert)
+                if request.waited_until.is_none() && request.now.since(alert.raised_at_ms) < RESOLVED_AFTER =>
+            {
+                return None;
+            }
+            Notification::Alert(alert) => {
+                let has_waited = request.waited_until.is_some() && request.attempts <= 1;
+                judge.is_alert_true(alert, has_waited.then_some(&request.contact.id), request.now).await
             }
             _ => return None,
         };
@@ -348,7 +356,7 @@ fn severity<'a>(request: &AttemptRequest<'a>) -> (Option<(&'a Metric, Window)>, 
 /// Why it waits for the end of a quiet time, if so.
 fn quiet(request: &AttemptRequest<'_>) -> Option<Settlement> {
     let quota = request.notification.quota();
-    let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.now))?;
+    let end = quota.and_then(|quota| request.contact.filter.quiet_until(quota, request.zone, request.now))?;
     Some(Settlement::Quiet(end.since(request.now)))
 }
 
@@ -365,7 +373,7 @@ fn ended(request: &AttemptRequest<'_>) -> Option<Settlement> {
             // period that was long over when it was raised.
             let waited = request.waited_until.filter(|_| alert.raised_at_ms <= expires);
             let expires = waited.map_or(expires, |until| expires.max(until.plus(AFTER_WAIT_MS)));
-            let quiet_end = request.contact.filter.quiet_until(alert, expires);
+            let quiet_end = request.contact.filter.quiet_until(alert, request.zone, expires);
             let expires = quiet_end.map_or(expires, |end| end.plus(AFTER_WAIT_MS));
             (request.first_attempt > expires).then_some(Settlement::Expired)
         }

@@ -8,7 +8,7 @@
 -- ARGV[13] prefix of the failing contacts of a subject
 -- ARGV[14] how long the failures of a contact are remembered, s, 1 and up
 -- ARGV[15] how long it is remembered that a server knows no such mailbox, s, 1 and up
--- ARGV[16 ..] eleven for each lease, 1..130 of them:
+-- ARGV[16 ..] twelve for each lease, 1..130 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait, or earlier, when it was due before an operator retried it
@@ -23,7 +23,8 @@
 --   what it revealed about its contact: 'reached', 'failing', 'unknown' (mailbox), or '',
 --   for an inherited contact the subject that it belongs to and its id there, else '' and '': what is revealed is kept
 --   there, because other subjects inherit it too,
---   to where the attempt went, for the log of alerts, or ''
+--   to where the attempt went, for the log of alerts, or '',
+--   'refused' if the receiver can't have accepted the attempt, or ''
 --
 -- Returns {now ms, how many circuits opened, how many closed, the destination of each that opened, that of each that
 --         closed, an answer for each lease}
@@ -46,7 +47,7 @@ local refusal = schedule_refusal() or denied(ARGV[13] .. 'x', 'HSET', 'HDEL', 'E
 if refusal then return refusal end
 
 local answers, leases, tokens = {}, {}, {}
-for at = 16, #ARGV, 11 do
+for at = 16, #ARGV, 12 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7],
     address = ARGV[at + 10]}
@@ -58,8 +59,7 @@ for at = 16, #ARGV, 11 do
     if failed then return failed end
   end
   local held = redis.pcall('HMGET', lease.key, 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel',
-    'subject', 'destination', 'contact_id', 'due_ms', 'group', 'sent_in', 'set_since',
-    'automatic_due_ms')
+    'subject', 'destination', 'contact_id', 'due_ms', 'group', 'sent_in', 'set_since', 'automatic_due_ms', 'refused')
   local answer
   if held.err and was_refused(held) then
     return held
@@ -84,6 +84,7 @@ for at = 16, #ARGV, 11 do
     end
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
     lease.group, lease.set, lease.set_since = held[11], held[12], held[13]
+    if ARGV[at + 11] == 'refused' then lease.refused = (tonumber(held[15] or '0') or 0) + 1 end
     lease.due = now + lease.wait
     local automatic = tonumber(held[14] or '') or 0
     if lease.outcome == 'retry' and automatic > now then lease.due = math.min(lease.due, automatic) end
@@ -139,6 +140,7 @@ for _, lease in ipairs(leases) do
     store(fields, 'attempts', whole(lease.attempts - 1))
     if lease.attempts - 1 <= lease.before then redis.call('HDEL', key, 'first_attempt_at_ms') end
   end
+  if lease.refused then store(fields, 'refused', whole(lease.refused)) end
   if lease.address ~= '' then store(fields, 'address', lease.address) end
   if lease.went_wrong ~= '' then store(fields, 'last_error', lease.went_wrong) end
   if not lease.again then

@@ -10,7 +10,7 @@ use super::error::{Operation, OutboxError};
 use super::{ENDED_DELIVERY_TTL, millis, schedule};
 use crate::redis_client::{RedisClient, Script};
 use crate::types::{
-    Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Keys, Outcome, Subject, UnixMs,
+    Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Keys, Outcome, OutcomeClass, Subject, UnixMs,
 };
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("settle.lua")));
@@ -205,6 +205,8 @@ pub async fn settle(
         call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));
         let (level, contact) = inherited.as_ref().map_or(("", ""), |(level, id)| (level.as_str(), id.as_str()));
         call = call.arg(level).arg(contact).arg(address.as_deref().unwrap_or_default());
+        let was_refused = outcome.is_some_and(|of| of.class != OutcomeClass::Delivered && !of.may_have_arrived);
+        call = call.arg(if was_refused { "refused" } else { "" });
     }
     let of = || match ends {
         [SettleRequest { id, .. }] => format!("delivery {id} of {}", keys.stream()),
@@ -254,7 +256,6 @@ fn attempt_tail(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::OutcomeClass;
 
     /// The script prepends the time; the resulting JSON must parse as the same attempt.
     #[test]

@@ -75,11 +75,18 @@ impl ContactFilter {
             }
     }
 
-    /// Until when this notification waits if it would be sent at `now`; `None` if it need not wait.
-    pub fn quiet_until<'a>(&self, notification: impl Into<QuotaNotification<'a>>, now: UnixMs) -> Option<UnixMs> {
+    /// Until when this notification waits if it would be sent at `now`; `None` if it need not wait. `zone` is the
+    /// present one of the subject; without it, the quiet time is in that of the notification.
+    pub fn quiet_until<'a>(
+        &self,
+        notification: impl Into<QuotaNotification<'a>>,
+        zone: Option<Zone>,
+        now: UnixMs,
+    ) -> Option<UnixMs> {
         let notification = notification.into();
         let quiet = self.quiet_of(notification)?;
-        quiet.ends_after(now, notification.timezone().parse().unwrap_or(Zone::UTC))
+        let zone = zone.or_else(|| notification.timezone().parse().ok());
+        quiet.ends_after(now, zone.unwrap_or(Zone::UTC))
     }
 
     /// The quiet time in which this notification waits; `None` if it never does.

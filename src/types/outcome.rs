@@ -41,6 +41,9 @@ pub struct Outcome {
     pub reply: Option<String>,
     /// Host and port of the receiver, if known. For the operator only.
     pub peer: Option<String>,
+    /// Whether the receiver may have accepted the message although the attempt failed: its answer was lost, or does not
+    /// tell.
+    pub may_have_arrived: bool,
     /// Whether the reply is about this contact. It matters if many contacts share a server: what a server reports about
     /// the sender or itself is no contact's fault.
     pub is_about_contact: bool,

@@ -94,6 +94,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
     let now = RAISED.plus(attempt.late_ms);
     let request = AttemptRequest {
         subject_name: None,
+        zone: None,
         delivery: &delivery,
         notification: &notification,
         contact,
@@ -103,6 +104,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         attempt_since_replay: 1,
         first_attempt: now,
         paused: std::time::Duration::ZERO,
+        may_have_arrived: false,
         waited_until: None,
         now,
         start_by: attempt.start_by,

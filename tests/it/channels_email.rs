@@ -259,6 +259,7 @@ async fn what_fails_after_the_answer_changes_nothing() {
 async fn what_fails_on_the_way_is_transient() {
     let refused = mailer(&format!("smtp://127.0.0.1:{}", free_port())).send(MAIL).await;
     assert_eq!((refused.class, error(&refused)), (OutcomeClass::Transient, "connect: connection refused"));
+    assert!(!refused.may_have_arrived);
 
     let nameless = mailer("smtp://mail.invalid:25").send(MAIL).await;
     assert_eq!(nameless.class, OutcomeClass::Transient);
@@ -273,6 +274,7 @@ async fn what_fails_on_the_way_is_transient() {
             _ => "connection closed early",
         };
         assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, text), "{phase:?}");
+        assert_eq!(outcome.may_have_arrived, phase == Phase::Message, "{phase:?}");
     }
 }
 

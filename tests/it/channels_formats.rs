@@ -287,7 +287,7 @@ async fn each_format_arrives_as_it_is_written() {
                 _ => assert_eq!(header("webhook-signature"), None, "{format}: nothing signs it"),
             }
             let example = Sample::example().alert(Percent::new(80).expect("legal"), SAMPLE_AT);
-            let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
+            let id = quotabell::types::AlertId::from_stored(ids.last().expect("just added"));
             let expected = body(&format, &Alert { id, ..example }, AlertPurpose::Test);
             assert_eq!(serde_json::from_slice::<Value>(&caught.body).expect("JSON"), expected, "{format}");
         }

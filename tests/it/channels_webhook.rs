@@ -127,6 +127,7 @@ async fn every_status_has_its_class() {
         assert_eq!((outcome.class, outcome.status), (class, Some(status)), "{status}");
         let expected = (class != OutcomeClass::Delivered).then(|| format!("HTTP {status}"));
         assert_eq!(outcome.error, expected, "the answer's body must stay out of it");
+        assert_eq!(outcome.may_have_arrived, status != 503 && !(300..500).contains(&status), "{status}");
         let disables = (status == 410).then_some(DisableReason::Gone);
         assert_eq!(outcome.disables, disables, "{status}");
     }
@@ -191,7 +192,7 @@ async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
     let started = Instant::now();
     let outcome = send(&config, &receiver.url()).await;
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "deadline of 400ms passed"));
-    assert!(started.elapsed() >= SHORT && outcome.took >= SHORT);
+    assert!(started.elapsed() >= SHORT && outcome.took >= SHORT && outcome.may_have_arrived);
 
     let half_a_head = ScriptedServer::start([REQUEST, Step::Say("HTTP/1.1 200 OK\r\nserver: "), Step::Hang]).await;
     let outcome = send(&config, &half_a_head.url()).await;
@@ -233,6 +234,7 @@ async fn what_fails_on_the_way_is_transient() {
 
     let refused = send(&inside(), &format!("http://127.0.0.1:{}/", free_port())).await;
     assert_eq!((refused.class, error(&refused)), (OutcomeClass::Transient, "connect: connection refused"));
+    assert!(outcome.may_have_arrived && !refused.may_have_arrived);
 
     let nameless = send(&inside(), "https://receiver.invalid/hook").await;
     assert_eq!(nameless.class, OutcomeClass::Transient);

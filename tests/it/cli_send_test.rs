@@ -503,4 +503,11 @@ async fn each_format_is_previewed_and_sent() {
     let said = "PagerDuty gets no message of the kind quota.spike";
     assert!(incident.code == 2 && incident.stderr.contains(said), "{}", incident.told());
     assert!(receiver.try_next().is_none());
+    let mut incidents = Vec::new();
+    for kind in ["quota.threshold_reached", "quota.resolved"] {
+        send(&[&["--webhook", &url, "--kind", kind], &key[..]].concat()).run().expect_done();
+        let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+        incidents.push(body["dedup_key"].clone());
+    }
+    assert!(incidents[0].is_string() && incidents[0] == incidents[1], "the end closes the incident: {incidents:?}");
 }

@@ -95,6 +95,7 @@ async fn a_file_has_a_plan_and_only_its_subjects_are_replayed() {
     let told = whatif(&usage, &["--plan", path, "--plan-name", "pro"]).told();
     assert!(told.contains(&first) && told.contains("bob") && !told.contains("alice"), "{told}");
     assert!(told.contains("warning: requests=7/hour is left out"), "{told}");
+    assert!(!told.contains("under the present limits"), "alerts of hours would be compared with none: {told}");
     let none = whatif(&usage, &["--limit", "requests=100/day", "--since", "1s", "--subject", "carol"]).told();
     assert!(none.contains("0 alerts and 0 messages for 0 subjects"), "{none}");
 }

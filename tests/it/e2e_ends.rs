@@ -100,7 +100,7 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     run("subject set alice --limit requests=200").expect_done();
     let (to, heading, text) = next(&mut api).await;
     assert_eq!((to.as_str(), heading.as_str()), ("asks@b.test", "alice: the limit of requests a day was raised"));
-    assert!(text.contains("Your limit was raised to 200 requests a day") && text.contains("Reached   80%"), "{text}");
+    assert!(text.contains("The limit was raised to 200 requests a day") && text.contains("Reached   80%"), "{text}");
     let request = tokio::time::timeout(WAIT_MAX, hook.next()).await.expect("a request in time");
     let body = verify(&request, &secret(1)).body;
     let data = &body["data"];
@@ -135,10 +135,14 @@ async fn a_higher_limit_is_told_to_those_who_ask_and_had_the_alert() {
     );
     assert!(api.mailbox.try_next().is_none() && unpaged.try_next().is_none());
 
-    let listed = run("alerts").expect_done();
-    assert!(listed.contains("80% ended"), "{listed}");
-    let explained = run(&format!("explain {}", open["id"].as_str().expect("an id"))).expect_done();
-    assert!(explained.contains("because a higher limit or a grant put the count"), "{explained}");
+    for list in ["alerts", "usage alice"] {
+        let listed = run(list).expect_done();
+        assert!(listed.contains("80% ended"), "{listed}");
+    }
+    for of in [open["id"].as_str().expect("an id"), "alice"] {
+        let explained = run(&format!("explain {of}")).expect_done();
+        assert!(explained.contains("because a higher limit or a grant put the count"), "{explained}");
+    }
     let all = api.caller.get("/v1/alerts/newest").await.json();
     assert_eq!(all["alerts"][0]["state"], "ended");
     let exported = run("alerts export --since 1h").expect_done();

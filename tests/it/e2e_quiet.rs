@@ -105,6 +105,31 @@ async fn a_quiet_contact_hears_of_a_warning_later_and_of_a_used_up_limit_at_once
     assert!(explained.contains(said), "{explained}");
 }
 
+/// A customer that moves to another zone sleeps there, also while an alert of the old zone waits.
+#[tokio::test]
+async fn a_quiet_time_follows_the_zone_of_the_subject() {
+    let mut api = ContactsApi::start().await;
+    let url = api.outbox.server.url();
+    let run = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&url).run().expect_done();
+    let quiet = quiet_around_now(&api).await;
+    run(&["contact", "add", "alice", "--email", "asleep@b.test", "--quiet", &quiet]);
+    run(&["deliveries", "pause"]);
+    api.use_units("alice", 85).await;
+    eventually("the alert waits", || async { (deliveries(&api, "pending").await.len() == 1).then_some(()) }).await;
+    run(&["subject", "set", "alice", "--timezone", "Asia/Ho_Chi_Minh"]);
+    run(&["deliveries", "resume"]);
+    let waiting = eventually("it waits for the end of the quiet time", || async {
+        let pending = deliveries(&api, "pending").await.pop()?;
+        (pending["next_due"].as_str() > pending["created_at"].as_str()).then_some(pending)
+    })
+    .await;
+    let explained = run(&["explain", waiting["id"].as_str().expect("an id")]).replace("\n  ", " ");
+    assert!(explained.contains(&format!("Its contact is quiet at {quiet} (Asia/Ho_Chi_Minh)")), "{explained}");
+    run(&["subject", "set", "alice", "--timezone", "UTC"]);
+    run(&["deliveries", "retry", "--all"]);
+    assert_eq!(next(&mut api).await.0, "asleep@b.test");
+}
+
 /// With `quiet_all` a used up limit waits too; and who pays by the month hears of months only.
 #[tokio::test]
 async fn the_api_sets_windows_and_quiet_times() {

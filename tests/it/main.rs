@@ -70,6 +70,7 @@ mod e2e_cluster;
 mod e2e_delivery;
 mod e2e_digest;
 mod e2e_embedded;
+mod e2e_ended_alerts;
 mod e2e_ends;
 mod e2e_ends_moved;
 mod e2e_failover;

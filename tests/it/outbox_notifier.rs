@@ -121,6 +121,7 @@ async fn attempt_after_wait(
         .notifier
         .attempt(AttemptRequest {
             subject_name: None,
+            zone: None,
             delivery: &delivery,
             notification: &notification,
             contact,
@@ -130,6 +131,7 @@ async fn attempt_after_wait(
             attempt_since_replay: number,
             first_attempt: first,
             paused: std::time::Duration::ZERO,
+            may_have_arrived: attempts > 1,
             waited_until,
             now,
             start_by: soon(),
@@ -354,6 +356,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
     let notification = Notification::Alert(odd);
     let request = AttemptRequest {
         subject_name: None,
+        zone: None,
         delivery: &delivery,
         notification: &notification,
         contact: &contact,
@@ -363,6 +366,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         attempt_since_replay: 1,
         first_attempt: RAISED,
         paused: std::time::Duration::ZERO,
+        may_have_arrived: false,
         waited_until: None,
         now: RAISED,
         start_by: soon(),
@@ -393,6 +397,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
     let attempt = async |attempts: u32, now: UnixMs| {
         let request = AttemptRequest {
             subject_name: None,
+            zone: None,
             delivery: &delivery,
             notification: &notification,
             contact: &contact,
@@ -402,6 +407,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
             attempt_since_replay: 1,
             first_attempt: now,
             paused: Duration::ZERO,
+            may_have_arrived: false,
             waited_until: None,
             now,
             start_by: soon(),
@@ -427,6 +433,7 @@ fn request_at<'a>(
 ) -> AttemptRequest<'a> {
     AttemptRequest {
         subject_name: None,
+        zone: None,
         delivery,
         notification,
         contact,
@@ -436,6 +443,7 @@ fn request_at<'a>(
         attempt_since_replay: attempt,
         first_attempt: RAISED,
         paused: Duration::ZERO,
+        may_have_arrived: attempt > 1,
         waited_until: None,
         now: RAISED,
         start_by: soon(),
@@ -503,7 +511,7 @@ async fn what_is_quiet_stays_out_of_a_message_only_before_it_was_sent() {
     assert!(receiver.try_next().is_none());
 }
 
-/// What is true of notices: all of them but this kind.
+/// What is true: all notices but this kind, and alerts of which anything was used.
 #[derive(Debug)]
 struct AllBut(UsageNoticeKind);
 
@@ -519,11 +527,11 @@ impl NoticeJudge for AllBut {
 
     fn is_alert_true<'a>(
         &'a self,
-        _: &'a Alert,
-        _: &'a ContactId,
+        alert: &'a Alert,
+        _: Option<&'a ContactId>,
         _: UnixMs,
     ) -> BoxFuture<'a, redis::RedisResult<bool>> {
-        unreachable!("no alert had to wait")
+        Box::pin(std::future::ready(Ok(alert.used > 0)))
     }
 
     fn resolved<'a>(
@@ -577,6 +585,33 @@ async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
     let body: serde_json::Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     let items = body["data"]["items"].as_array().expect("a list");
     assert!(items.len() == 1 && items[0]["type"] == "quota.threshold_reached", "{items:?}");
+}
+
+/// A receiver that was told of an alert must hear the rest of its story, and one that was not must not hear of it.
+#[tokio::test]
+async fn an_ended_alert_is_sent_only_if_it_may_have_arrived_or_is_fresh() {
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let contact = webhook(&receiver.url("/"));
+    let mut sender = sender("smtp://localhost");
+    sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
+    let ended = Notification::Alert(Alert { used: 0, ..alert() });
+    let delivery = ended.delivery_to(&contact.id);
+    for (attempt, late_ms, may_have_arrived, is_sent) in [
+        (1, 2_999, false, true),
+        (1, 3_000, false, false),
+        (2, 2_999, false, true),
+        (2, 3_000, false, false),
+        (2, 60_000, true, true),
+    ] {
+        let now = RAISED.plus(late_ms);
+        let request = AttemptRequest { may_have_arrived, now, ..request_at(&ended, &delivery, &contact, attempt) };
+        let settled = sender.notifier.attempt(request).await;
+        match settled {
+            Settlement::Delivered(_) => assert!(is_sent, "attempt {attempt} after {late_ms} ms"),
+            other => assert_eq!((other, is_sent), (Settlement::Expired, false), "attempt {attempt}"),
+        }
+    }
+    assert_eq!(std::iter::from_fn(|| receiver.try_next()).count(), 3);
 }
 
 fn usage_notice(kind: UsageNoticeKind) -> Notification {

@@ -7,7 +7,7 @@ use crate::support::outbox::{
 };
 use quotabell::outbox::{ActionReply, DeliveryAction, LeasedDelivery, SettleReply, Settlement, act, lease};
 use quotabell::redis_client::ErrorKind;
-use quotabell::types::{Alert, DeliveryId, DeliveryState, Destination, Notification, OutcomeClass};
+use quotabell::types::{Alert, DeliveryId, DeliveryState, Destination, Notification, Outcome, OutcomeClass};
 use quotabell::views::deliveries::show;
 
 async fn settled(outbox: &Outbox, leased: &LeasedDelivery, settlement: &Settlement) -> SettleReply {
@@ -34,6 +34,31 @@ async fn a_lease_hides_the_delivery_until_it_ends() {
     assert_eq!(first.next_healthy, Some(leased.lease_end));
     let second = outbox.lease("u", LONG).await;
     assert_eq!((second.leased.len(), second.next_healthy), (0, Some(leased.lease_end)));
+}
+
+/// An alert whose attempt a receiver may have accepted is sent again even if it has ended, so that its end can follow.
+#[tokio::test]
+async fn a_delivery_may_have_arrived_unless_each_attempt_was_refused() {
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    let refused = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO);
+    let released = Settlement::Released(Duration::ZERO);
+    let lost = Outcome { may_have_arrived: true, ..outcome(OutcomeClass::Transient) };
+    let lost = Settlement::Retry(lost, Duration::ZERO);
+    let (mut number, mut seen) = (0, Vec::new());
+    for end in [&refused, &released, &refused, &lost, &refused, &released] {
+        number += 1;
+        let leased = outbox.lease_one(&format!("t{number}"), LONG).await;
+        seen.push(leased.may_have_arrived);
+        settled(&outbox, &leased, end).await;
+    }
+    assert_eq!(seen, [false, false, false, false, true, true]);
+
+    // So may one whose outcome nobody recorded.
+    let outbox = Outbox::start();
+    one_due(&outbox).await;
+    outbox.lease_one("killed", SHORT).await;
+    assert!(until_leased(&outbox, "t").await.may_have_arrived);
 }
 
 /// A dead worker must not keep its deliveries: the lease ends by the server's clock.

@@ -190,6 +190,8 @@ impl History<'_> {
             (one.is_due, one.token, one.is_leased) = (false, Some(leased.token.clone()), true);
             one.attempts += u32::from(one.channel != Channel::None);
             assert_eq!(leased.attempts, one.attempts);
+            // Every recorded outcome here is a refusal.
+            assert_eq!(leased.may_have_arrived, one.attempts.saturating_sub(1) as usize > one.records, "{one:?}");
             self.tokens.push(Token { id: leased.id, token: leased.token });
         }
     }

@@ -86,6 +86,8 @@ pub struct StreamModel {
     pub counts: BTreeMap<Counter, u64>,
     /// The level above and the child, for each child that was counted.
     pub children: BTreeSet<(String, String)>,
+    /// The counters to which units were given back, so that their alerts may have ended.
+    pub credited: BTreeSet<Counter>,
     /// The highest value of each counter, with its limit.
     peaks: BTreeMap<Counter, Peak>,
     /// Reasons by entry id.
@@ -310,6 +312,9 @@ impl StreamModel {
         self.children.extend(names);
         for (counter, limit) in counters {
             let count = self.counts.entry(counter.clone()).or_default();
+            if usage.is_credit {
+                self.credited.insert(counter.clone());
+            }
             *count = if usage.is_credit { count.saturating_sub(usage.units) } else { *count + usage.units };
             let peak = self.peaks.entry(counter).or_insert(Peak { units: 0, limit });
             peak.units = peak.units.max(*count);

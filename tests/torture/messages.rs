@@ -111,8 +111,7 @@ pub struct Messages {
 /// What Redis has about a subject.
 #[derive(Default)]
 struct Stored {
-    /// The states of the deliveries of its alerts.
-    alerts: Vec<String>,
+    alerts: Vec<RaisedNotice<Alert>>,
     ends: Vec<RaisedNotice<ResolvedNotice>>,
 }
 
@@ -178,9 +177,19 @@ impl Stored {
     /// Whether everything about a subject is told.
     fn is_told(&self, case: &Case) -> bool {
         self.is_raised(case)
-            && self.alerts.iter().all(|state| state == "delivered")
+            && self.alerts.iter().all(|alert| alert.state == "delivered" || alert.state == self.state_of_untold(case))
             && self.ends.iter().all(|end| end.state != "pending")
-            && (case.kind != Kind::Ended || self.ends.iter().any(|end| end.state == "delivered"))
+            && (case.kind != Kind::Ended || self.ends.iter().any(|end| end.state == self.state_of_end()))
+    }
+
+    /// The state of an alert that its receiver refused until it had ended.
+    fn state_of_untold(&self, case: &Case) -> &'static str {
+        if case.kind == Kind::Gathered { "delivered" } else { "expired" }
+    }
+
+    /// The state of the end of its alerts: it is told if any of them was.
+    fn state_of_end(&self) -> &'static str {
+        if self.alerts.iter().any(|alert| alert.state == "delivered") { "delivered" } else { "expired" }
     }
 }
 
@@ -202,6 +211,7 @@ impl Messages {
         for number in 0..self.subjects {
             let (subject, Case { kind, thresholds, .. }) = (subject(number), case(number));
             let ends = stored.get(&subject).map_or(&[][..], |of| of.ends.as_slice());
+            let state_of_end = stored.get(&subject).map_or("delivered", Stored::state_of_end);
             let in_digests = thresholds.iter().map(|percent| {
                 let alert = (subject.to_string(), "day".to_owned(), *percent);
                 gathered.get(&alert).copied().unwrap_or(0)
@@ -211,7 +221,8 @@ impl Messages {
             let is_right = match (kind, ends) {
                 (Kind::Ended, [end]) => {
                     let repeats_max = self.unrecorded(&end.notice).await + losses;
-                    end.state == "delivered" && (1..=1 + repeats_max).contains(&told[0])
+                    let is_told = state_of_end == "delivered";
+                    end.state == state_of_end && (u64::from(is_told)..=1 + repeats_max).contains(&told[0])
                 }
                 (Kind::Reopened, ends) => {
                     withdrawn += ends.len();
@@ -235,7 +246,9 @@ impl Messages {
     fn accepted(&self, stored: &HashMap<Subject, Stored>, findings: &mut Findings) -> HashMap<String, u64> {
         let ends = stored.values().flat_map(|of| &of.ends);
         let ends: HashMap<&str, &ResolvedNotice> = ends.map(|end| (end.notice.id.as_str(), &end.notice)).collect();
-        let (mut alerts, mut accepted) = (HashSet::new(), HashMap::new());
+        let untold = stored.values().flat_map(|of| &of.alerts).filter(|alert| alert.state == "expired");
+        let mut alerts: HashSet<String> = untold.map(|alert| alert.notice.id.to_string()).collect();
+        let mut accepted = HashMap::new();
         for request in self.caught.iter().filter(|request| request.status < 300) {
             let message = verify(request, &secret(1));
             if !is_end(&message.body) {
@@ -311,8 +324,8 @@ impl Messages {
 
     async fn stored(&self) -> HashMap<Subject, Stored> {
         let mut stored: HashMap<Subject, Stored> = HashMap::new();
-        for RaisedNotice { notice, state } in raised::<Alert>(&self.partitions, "alert").await {
-            stored.entry(notice.subject).or_default().alerts.push(state);
+        for alert in raised::<Alert>(&self.partitions, "alert").await {
+            stored.entry(alert.notice.subject.clone()).or_default().alerts.push(alert);
         }
         for end in raised::<ResolvedNotice>(&self.partitions, "resolved").await {
             stored.entry(end.notice.subject.clone()).or_default().ends.push(end);

@@ -47,8 +47,11 @@ pub(super) fn failure_of(phase: SmtpPhase, error: SmtpError) -> SmtpFailure {
         SmtpError::Refused(answer) => failure_of_answer(phase, &answer),
         failed => {
             let found = failed_text(phase, &failed);
-            let outcome =
-                Outcome { hint: hint_of_connection(&found), ..Outcome::failed(OutcomeClass::Transient, found) };
+            let outcome = Outcome {
+                hint: hint_of_connection(&found),
+                may_have_arrived: phase == SmtpPhase::FinalDot,
+                ..Outcome::failed(OutcomeClass::Transient, found)
+            };
             SmtpFailure { outcome, phase, broke_the_connection: true }
         }
     }
@@ -68,6 +71,7 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
     let answered = Outcome {
         status: Some(code),
         reply: printable_reply(said.as_bytes()),
+        may_have_arrived: phase == SmtpPhase::FinalDot && !negative,
         ..Outcome::failed(OutcomeClass::Transient, error)
     };
     if !negative {

@@ -194,7 +194,7 @@ impl WebhookClient {
                 if keeps_connection && connection_error::is_closed(&error) {
                     self.closing.note(origin);
                 }
-                failure(&error)
+                Outcome { may_have_arrived: !error.is_connect(), ..failure(&error) }
             })?
             .map(Body::wrap),
         );

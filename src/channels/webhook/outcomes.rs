@@ -52,7 +52,9 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
     };
     let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = asked.filter(|_| !status.is_success()).and_then(|value| retry_after::parse(value, now_s));
-    Outcome { status: Some(status.as_u16()), disables, retry_after, ..ended }
+    // A gateway that gives up, and a receiver that fails, may have passed the webhook on.
+    let may_have_arrived = !matches!(status.as_u16(), 300..=499 | 503);
+    Outcome { status: Some(status.as_u16()), disables, retry_after, may_have_arrived, ..ended }
 }
 
 /// The hint for a webhook that was not accepted, if the outcome itself has none.

@@ -13,7 +13,9 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactId, Mute, Subject};
 
-pub const REMOVE_HELP: &str = "Removes every contact of the same address, including one that the subject's side added.
+pub const REMOVE_HELP: &str =
+    "Removes every contact of the same address, including one that the subject's side added. \
+    Its incidents at PagerDuty stay open.
 
 Examples:
   quotabell contact remove alice c_ab39b01901a28f91

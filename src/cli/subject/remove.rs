@@ -16,7 +16,7 @@ use crate::types::text::pluralize;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Counts and alerts stay: a removed subject is still metered, with the default plan and the fallback \
-        contacts. Pending deliveries to its contacts are cancelled.
+        contacts. Pending deliveries to its contacts are cancelled, and incidents at PagerDuty stay open.
 With --everything, counts, grants, alerts, history, refused events, deliveries, codes, confirm links and limiters are \
     removed too, also of all levels below a subject. The daemon may run: \
     later usage is counted from zero. If it fails, repeat it.

@@ -119,7 +119,7 @@ fn resolved(notice: &ResolvedNotice, of: &MetricFormat) -> String {
 }
 
 /// Explains the state of an alert.
-fn status(AlertStatus { end, .. }: AlertStatus) -> String {
+pub(super) fn status(AlertStatus { end, .. }: AlertStatus) -> String {
     match end {
         Some(AlertEnd { reason, at }) => format!("It ended at {at}, because {}.", ended_because(reason)),
         None => "It is open: the count is at or above the threshold.".to_owned(),

@@ -218,9 +218,10 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
 fn quiet(facts: &DeliveryFacts<'_>) -> Option<String> {
     let (quota, contact) = (facts.detail.quota()?, &facts.detail.delivery.contact_id);
     let ContactLookup::Found(contact) = facts.contacts.find(contact) else { return None };
-    let (quiet, until) = (contact.filter.quiet?, contact.filter.quiet_until(quota, facts.now)?);
+    let (quiet, until) = (contact.filter.quiet?, contact.filter.quiet_until(quota, facts.contacts.zone, facts.now)?);
     let but = if contact.filter.quiet_all { "" } else { "; alerts at 100 % do not wait" };
-    Some(format!("Its contact is quiet at {quiet} ({}): nothing is sent before {until}{but}.", quota.timezone()))
+    let zone = facts.contacts.zone.map_or_else(|| quota.timezone(), |zone| zone.name());
+    Some(format!("Its contact is quiet at {quiet} ({zone}): nothing is sent before {until}{but}."))
 }
 
 /// Explains that it waits for others of its contact.
@@ -317,10 +318,9 @@ fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
     format!("It has been due since {due}. Attempts under way at {destination}: {in_flight} of at most {bound}.")
 }
 
-/// Whether an alert expired before its period was over for long: only one that had to wait does.
-fn has_waited(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
-    let (alert, ended) = (detail.alert.as_ref(), detail.delivery.ended_at);
-    alert.zip(ended).is_some_and(|(alert, ended)| ended.0 <= expires_at(alert.into()))
+/// Whether an alert expired before its period was over for long: because it was not true any more.
+fn was_untrue(DeliveryFacts { detail, .. }: &DeliveryFacts<'_>) -> bool {
+    detail.alert.as_ref().zip(detail.delivery.ended_at).is_some_and(|(alert, at)| at.0 <= expires_at(alert.into()))
 }
 
 /// Whether the contact is disabled now.
@@ -363,14 +363,14 @@ fn end(facts: &DeliveryFacts<'_>) -> String {
             format!("It expired at {ended}: the units of the grant expired before the notice could be sent.")
         }
         DeliveryState::Expired if facts.detail.resolved_notice.is_some() => format!(
-            "It expired at {ended}: its contact got none of the ended alerts, or a later notice reports their end."
+            "It expired at {ended}: its contact got none of the alerts, one was open again, or a later notice tells the end."
         ),
         DeliveryState::Expired if facts.detail.usage_notice.is_some() => {
             format!("It expired at {ended}: what it tells was not true any more.")
         }
-        DeliveryState::Expired if has_waited(facts) => format!(
-            "It expired at {ended}: when it had waited for its contact, a higher limit or a credit had ended the alert, or \
-             the contact had been told of a higher threshold."
+        DeliveryState::Expired if was_untrue(facts) => format!(
+            "It expired at {ended}: before it could be told, a higher limit or a credit had ended the alert, or the contact \
+             had been told of a higher threshold."
         ),
         DeliveryState::Expired => {
             let hours = facts.detail.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));

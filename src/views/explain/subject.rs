@@ -1,6 +1,6 @@
 //! Explains a subject: its usage, the distance to the next alert, and who would get it. Pure.
 
-use super::content::threshold_name;
+use super::content::{status, threshold_name};
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use super::delivery::{no_recipient_reason, paused};
 use crate::contacts::Contact;
@@ -161,6 +161,7 @@ fn of_window(
             format.counted(*limit),
             format.amount(*threshold_units)
         ));
+        said.extend(alert.status.filter(|status| status.end.is_some()).map(status));
         said.push(summary(&alert.id, facts.deliveries));
     }
     if !facts.has_known_limits {
