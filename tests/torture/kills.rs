@@ -62,8 +62,9 @@ pub async fn run(trial: Trial) -> Told {
     }
     let (notices, messages) = (notices.end().await, messages.end().await);
     let mut told = deployment.compare(load).await;
-    let notices = notices.compare(&mut told.findings).await;
+    // It waits until the ends of alerts are fanned out, which are among the entries that notices count.
     let messages = messages.compare(0, &mut told.findings).await;
+    let notices = notices.compare(&mut told.findings).await;
     for mut daemon in daemons {
         daemon.says(READY).await;
         daemon.drain().await;

@@ -64,8 +64,9 @@ pub async fn run(trial: Trial) -> Told {
     let (notices, messages) = (notices.end().await, messages.end().await);
     let mut told = deployment.compare(load).await;
     told.findings.extend(findings);
-    let notices = notices.compare(&mut told.findings).await;
+    // It waits until the ends of alerts are fanned out, which are among the entries that notices count.
     let messages = messages.compare(failovers, &mut told.findings).await;
+    let notices = notices.compare(&mut told.findings).await;
     for daemon in daemons {
         daemon.drain().await;
     }
