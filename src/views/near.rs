@@ -136,6 +136,9 @@ impl Observer {
         now: UnixMs,
     ) -> RedisResult<()> {
         for _ in 0..slices {
+            if !walk.is_due() {
+                break;
+            }
             let slice = self.near_slice(filter, walk.position(), now).await?;
             walk.add(slice, now);
             if walk.ranking().is_complete {

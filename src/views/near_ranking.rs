@@ -24,6 +24,8 @@ pub const RANKED_MAX: usize = 5_000;
 const FILTERS_MAX: usize = 4;
 /// How long a ranking is kept if nobody asks for it.
 const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
+/// How often a ranking of several slices is renewed.
+const RENEWED_EVERY: Duration = Duration::from_secs(1);
 /// The share from which a limit without a forecast is as urgent as one that will probably be reached.
 const ALMOST_USED_UP_PERMILLE: u64 = 950;
 /// The share from which a subject is near to a limit.
@@ -129,6 +131,8 @@ pub struct NearRanking {
     pub reached: usize,
     /// Number of recorded alerts that were examined.
     pub examined: usize,
+    /// Number of slices that they were read in.
+    slices: usize,
     /// Whether these are all.
     pub is_complete: bool,
     /// When the first of them was read.
@@ -164,6 +168,8 @@ pub struct NearWalk {
     partial: NearRanking,
     /// The position of the next slice.
     next: Option<RaisedPosition>,
+    /// When the newest slice was added.
+    renewed: Option<Instant>,
     /// Whether each subject near to a limit has reached one, by the hash of its name: a million take some 40 MB.
     has_reached: HashMap<u64, bool>,
 }
@@ -178,6 +184,13 @@ impl NearWalk {
         self.next.clone()
     }
 
+    /// Whether another slice is to be examined. A ranking of several slices is renewed by one a second, however many
+    /// people look at it.
+    pub fn is_due(&self) -> bool {
+        let is_of_one_slice = self.complete.as_ref().is_some_and(|ranking| ranking.slices <= 1);
+        self.complete.is_none() || is_of_one_slice || self.renewed.is_none_or(|at| RENEWED_EVERY < at.elapsed())
+    }
+
     /// Adds the slice that begins at the position. After the last one, the next is the first again.
     pub fn add(&mut self, NearSlice { rows, examined, next }: NearSlice, now: UnixMs) {
         if self.next.is_none() {
@@ -190,6 +203,8 @@ impl NearWalk {
         }
         self.partial.add(rows);
         self.partial.examined += examined;
+        self.partial.slices += 1;
+        self.renewed = Some(Instant::now());
         self.partial.reached = self.has_reached.values().filter(|has_reached| **has_reached).count();
         self.partial.above_80 = self.has_reached.len() - self.partial.reached;
         self.next = next;
