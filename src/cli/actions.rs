@@ -6,6 +6,7 @@ use super::connect;
 use super::context::CliContext;
 use super::whole_number::from_one;
 use crate::terminal::output::{FormatArgs, Table, or_dash, print_list, printable};
+use crate::types::text::grouped;
 use crate::views::actions::{self, ActionView};
 
 #[derive(Debug, Args)]
@@ -44,6 +45,6 @@ fn row(view: &ActionView) -> Vec<String> {
         printable(action).to_string(),
         text(subject.as_ref()),
         text(target.as_ref()),
-        count.to_string(),
+        grouped(count, ","),
     ]
 }

@@ -45,7 +45,11 @@ pub(super) async fn near(
         csv += &cells(row).map(|cell| quoted(&cell)).join(",");
         csv += "\r\n";
     }
-    let cut = if view.is_complete { String::new() } else { format!("-of-{}-alerts", view.examined) };
+    let cut = match (view.is_complete, view.is_cut) {
+        (true, false) => String::new(),
+        (true, true) => format!("-first-{}", view.subjects.len()),
+        (false, _) => format!("-of-{}-alerts", view.examined),
+    };
     let name = format!("attachment; filename=\"near{cut}.csv\"");
     let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)];
     Ok((headers, csv).into_response())

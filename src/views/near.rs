@@ -44,6 +44,8 @@ pub struct NearView {
     pub examined: usize,
     /// Whether these are all.
     pub is_complete: bool,
+    /// Whether subjects are left out because there are more than 5,000 of a kind: a filter shows others.
+    pub is_cut: bool,
     /// What `after` takes to get the following ones; null at the end. A subject whose usage grows meanwhile may have
     /// moved to an earlier part.
     pub next: Option<String>,
@@ -114,7 +116,7 @@ impl Observer {
         if after.is_none() || walk.ranking().examined == 0 {
             self.examine(filter, &mut walk, slices, now).await?;
         }
-        let NearRanking { examined, is_complete, began, .. } = *walk.ranking();
+        let NearRanking { examined, is_complete, is_cut, began, .. } = *walk.ranking();
         let after = after.map(|NearCursor(place)| place);
         let mut rows: Vec<NearRow> = walk.ranking().rows_after(after.as_ref(), now).take(limit + 1).cloned().collect();
         drop(walk);
@@ -124,7 +126,7 @@ impl Observer {
         self.foresee(&mut rows, now).await?;
         let subjects = self.near_views(&rows).await?;
         let (ranked_at, read_at) = (Rfc3339(began), Rfc3339(now));
-        Ok(NearView { subjects, examined, is_complete, next, ranked_at, read_at })
+        Ok(NearView { subjects, examined, is_complete, is_cut, next, ranked_at, read_at })
     }
 
     /// Examines more slices of the records: until all are examined, then one at a time for a newer ranking.

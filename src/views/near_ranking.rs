@@ -135,6 +135,8 @@ pub struct NearRanking {
     slices: usize,
     /// Whether these are all.
     pub is_complete: bool,
+    /// Whether limits were left out because there are too many.
+    pub is_cut: bool,
     /// When the first of them was read.
     pub began: UnixMs,
 }
@@ -154,6 +156,7 @@ impl NearRanking {
         self.rows.extend(rows);
         self.rows.sort_by_cached_key(NearRow::place);
         let mut reached = self.rows.split_off(self.rows.partition_point(NearRow::is_below));
+        self.is_cut |= self.rows.len() > RANKED_MAX || reached.len() > RANKED_MAX;
         self.rows.truncate(RANKED_MAX);
         reached.truncate(RANKED_MAX);
         self.rows.append(&mut reached);

@@ -7,6 +7,7 @@ use crate::actions::deliveries::ChangedDelivery;
 use crate::subjects::Plans;
 use crate::terminal::output::{Output, Table, or_dash, pluralize, rounded};
 use crate::terminal::table::Color;
+use crate::types::text::grouped;
 use crate::types::{Channel, DeliveryState, Destination, Metric, OutcomeClass, UnixMs};
 use crate::views::deliveries::{
     AttemptView, DeliveryContactStatus, DeliveryContactView, DestinationView, DisabledContactView,
@@ -297,8 +298,8 @@ pub(super) fn destination_row(destination: &DestinationView, now: UnixMs) -> Vec
     vec![
         destination.destination.to_string(),
         destination.partition.to_string(),
-        destination.waiting.to_string(),
-        destination.in_flight.to_string(),
+        grouped(destination.waiting, ","),
+        grouped(destination.in_flight, ","),
         or_dash(destination.bound),
         or_dash(destination.failures),
         destination.circuit.as_str().to_owned(),
