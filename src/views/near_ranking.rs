@@ -275,4 +275,46 @@ mod tests {
         let names = |of: &[&(&'static str, u64, Option<ForecastView>)]| of.iter().map(|one| one.0).collect::<Vec<_>>();
         assert_eq!(names(&sorted), names(&in_order.iter().collect::<Vec<_>>()));
     }
+
+    fn period() -> Period {
+        "2026-11-21".parse::<crate::types::Day>().expect("a date").into()
+    }
+
+    fn slice(rows: Vec<NearRow>, is_last: bool) -> NearSlice {
+        let next = serde_json::json!({"partition": 0, "metric": "requests", "period": period(), "bucket": 0});
+        let next = (!is_last).then(|| serde_json::from_value(next).expect("a position"));
+        NearSlice { rows, examined: 1, next }
+    }
+
+    /// Ten people who look at a ranking must not cost Redis ten times as much, and one slice is always new.
+    #[test]
+    fn only_a_ranking_of_several_slices_waits() {
+        let walked = |slices: &[bool]| {
+            let mut walk = NearWalk::default();
+            slices.iter().for_each(|is_last| walk.add(slice(Vec::new(), *is_last), UnixMs(0)));
+            walk.is_due()
+        };
+        let walks: [&[bool]; 5] = [&[], &[true], &[false], &[false, true], &[false, true, false]];
+        assert_eq!(walks.map(walked), [true, true, true, false, false]);
+    }
+
+    /// A list that leaves some out must not pass for all.
+    #[test]
+    fn a_ranking_that_is_cut_says_so() {
+        let row = NearRow {
+            count: SubjectCount { subject: "alice".parse().expect("legal"), used: 90 },
+            of: MetricPeriod { metric: Metric::default(), period: period() },
+            name: None,
+            plan: "free".to_owned(),
+            limit: 100,
+            alerts: Vec::new(),
+            forecast: None,
+        };
+        let is_cut = |count| {
+            let mut walk = NearWalk::default();
+            walk.add(slice(vec![row.clone(); count], true), UnixMs(0));
+            walk.ranking().is_cut
+        };
+        assert_eq!([RANKED_MAX, RANKED_MAX + 1].map(is_cut), [false, true]);
+    }
 }
