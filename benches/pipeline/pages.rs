@@ -89,7 +89,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
 
 /// Counting without viewers and beside them, in turns.
 fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
-    let entries = size.pick(4_000_000, 20_000);
+    // What a daemon reads once after its start must not decide.
+    let entries = size.pick(12_000_000, 20_000);
     let (mut alone, mut beside) = (Series::default(), Series::default());
     for round in 0..2 * ROUNDS {
         append(&mut filled.connection, (0..entries).map(|n| (format!("busy-{:05}", n % BUSY), 1)))?;

@@ -23,7 +23,7 @@ use crate::views::deliveries::{
     DeadCausesView, DeliveriesCursor, DestinationCursor, DestinationsView, dead_causes, destination_slice,
 };
 use crate::views::mutes::MutesView;
-use crate::views::near::{NearRequest, NearView, SLICES_AT_ONCE};
+use crate::views::near::{NearReading, NearRequest, NearView};
 use crate::views::near_ranking::NearFilter;
 use crate::views::overview::{OverviewError, OverviewView};
 use crate::views::refused::{self, GROUPED_MAX, RefusedReasonsView};
@@ -32,7 +32,7 @@ use crate::views::{Cursor, Observer, SubjectCursor};
 
 /// `GET /v1/overview`
 pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonReply<OverviewView>, Problem> {
-    within(CALL_TIMEOUT, api.observer.overview(SLICES_AT_ONCE)).await.map(JsonReply)
+    within(CALL_TIMEOUT, api.observer.overview(NearReading::PAGE)).await.map(JsonReply)
 }
 
 /// `GET /v1/system`
@@ -64,7 +64,7 @@ pub(super) async fn near(
     Query(NearQuery { metric, window, percent, after, limit: ListLimit(limit) }): Query<NearQuery>,
 ) -> Result<JsonReply<NearView>, Problem> {
     let filter = NearFilter { metric, window, percent };
-    let page = NearRequest { after: cursor(after.as_deref())?, limit, slices: SLICES_AT_ONCE };
+    let page = NearRequest { after: cursor(after.as_deref())?, limit, reading: NearReading::PAGE };
     let read = api.observer.near(&filter, page);
     within(CALL_TIMEOUT, read).await.map(JsonReply)
 }

@@ -9,9 +9,11 @@ use crate::views::top::TopRequest;
 
 /// How long a ranking is kept.
 const RANKING_TTL: Duration = Duration::from_secs(10);
+/// An answer is kept for at least this multiple of the time it took: reading must not slow counting down.
+const KEPT_TIMES: u32 = 10;
 
-/// Recent rankings: each reads every counter of a period.
-pub type TopCache = RecentReads<TopRequest, TopView>;
+/// Recent rankings, each with the number of erasures before it. Each reads every counter of a period.
+pub type TopCache = RecentReads<(TopRequest, u64), TopView>;
 
 #[derive(Debug)]
 pub struct RecentReads<R, V> {
@@ -31,12 +33,13 @@ struct Kept<R, V> {
 #[derive(Debug)]
 struct Read<R, V> {
     request: R,
-    at: Instant,
+    /// Until when it is recent.
+    until: Instant,
     view: Arc<V>,
 }
 
 impl<R: Clone + PartialEq, V> RecentReads<R, V> {
-    /// Keeps what is read for this long.
+    /// Keeps what is read for this long, or for ten times as long as it took.
     pub fn new(ttl: Duration) -> Self {
         Self { ttl, reading: tokio::sync::Mutex::default(), kept: Mutex::new(Kept { reads: Vec::new(), forgotten: 0 }) }
     }
@@ -46,16 +49,18 @@ impl<R: Clone + PartialEq, V> RecentReads<R, V> {
         let _reading = self.reading.lock().await;
         let forgotten = {
             let mut kept = self.kept();
-            kept.reads.retain(|read| read.at.elapsed() < self.ttl);
+            kept.reads.retain(|read| Instant::now() < read.until);
             if let Some(read) = kept.reads.iter().find(|read| read.request == *request) {
                 return Ok(Arc::clone(&read.view));
             }
             kept.forgotten
         };
+        let began = Instant::now();
         let view = Arc::new(read.await?);
+        let until = Instant::now() + self.ttl.max(began.elapsed() * KEPT_TIMES);
         let mut kept = self.kept();
         if kept.forgotten == forgotten {
-            kept.reads.push(Read { request: request.clone(), at: Instant::now(), view: Arc::clone(&view) });
+            kept.reads.push(Read { request: request.clone(), until, view: Arc::clone(&view) });
         }
         Ok(view)
     }

@@ -133,7 +133,6 @@ pub(super) async fn erase(
         let QueryState { plans, event_age_max, .. } = &api.reads;
         let below = branch::below(&api.partitions, &subject).await?;
         let erased = erasure::erase_branch(&api.partitions, plans, *event_age_max, &subject, &below).await?;
-        api.observer.near.clear();
         tracing::info!(%subject, subjects = erased.subjects, "everything that was stored of the subject is removed");
         Ok::<_, Problem>(erased)
     };

@@ -14,6 +14,7 @@ use super::path::Query;
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use crate::ledger::batch::MetricPeriod;
+use crate::ledger::erasures;
 use crate::types::{Metric, Period, Subject, Window};
 use crate::views::TopView;
 use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
@@ -58,7 +59,8 @@ pub(super) async fn top(
     let period = period.map_err(|error| Problem::bad_request(format!("period: {error}")))?;
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let read = top::read(partitions, plans, &request, TOP_MAX);
-    let ranked = within(TOP_TIMEOUT, top.get_or_read(&request, read)).await?;
+    let erasures = within(CALL_TIMEOUT, erasures::count(partitions.first())).await?;
+    let ranked = within(TOP_TIMEOUT, top.get_or_read(&(request.clone(), erasures), read)).await?;
     let mut view = TopView::clone(&ranked);
     view.subjects.truncate(limit);
     Ok(JsonReply(view))

@@ -14,7 +14,9 @@ use crate::api::state::QueryState;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
-use crate::console::{ConsoleState, CountingRate, LastConsolePages, OVERVIEW_TTL, OverviewCache, StartedWith};
+use crate::console::{
+    ConsoleState, CountingRate, FILE_TTL, LastConsolePages, NearFiles, OVERVIEW_TTL, OverviewCache, StartedWith,
+};
 use crate::events::CountingStatus;
 use crate::html::last_pages::LastPages;
 use crate::outbox::NewDeliveries;
@@ -79,6 +81,7 @@ impl<'a> Parts<'a> {
             history_days: config.history.days,
             top: TopCache::default(),
             overview: OverviewCache::new(OVERVIEW_TTL),
+            near_files: NearFiles::new(FILE_TTL),
             subjects: SubjectIndex::new(self.console_changes.clone()),
             counting_rate: CountingRate::default(),
             last_pages: LastConsolePages::default(),

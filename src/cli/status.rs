@@ -9,10 +9,8 @@ use crate::terminal::output::{self, FormatArgs, Output, Table};
 use crate::types::text::{grouped, pluralize, printable};
 use crate::views::alert_list::NotifiedAlertView;
 use crate::views::alert_outcomes::AlertOutcome;
+use crate::views::near::NearReading;
 use crate::views::overview::{NearOverviewView, OverviewError, OverviewView, SendingOverviewView};
-
-/// Maximum number of slices of recorded alerts to examine: some 100,000 alerts, in a second.
-const SLICES_MAX: usize = 20;
 
 #[derive(Debug, Args)]
 #[command(
@@ -34,7 +32,7 @@ pub struct StatusArgs {
 pub async fn run(args: StatusArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config_with_files()?;
     let redis = connect::redis(&config).await?;
-    let overview = match config.observer(&redis.partitions, config.plans()?).overview(SLICES_MAX).await {
+    let overview = match config.observer(&redis.partitions, config.plans()?).overview(NearReading::FILE).await {
         Err(OverviewError::Redis(error)) => redis.explained("read the status", Err(error))?,
         overview => overview?,
     };

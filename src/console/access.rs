@@ -25,6 +25,7 @@ use crate::api::body::in_time;
 use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::fields::Fields;
 use crate::html::href::{href_to, up_from};
+use crate::ledger::erasures;
 
 /// The form that logs in.
 pub(super) const LOGIN: &str = "/login";
@@ -124,7 +125,10 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
     }
     let is_open = path == LOGIN;
     let first = console.observer.partitions.first();
-    let now = async || within(CALL_TIMEOUT, first.client.server_time()).await;
+    let now = async || {
+        console.last_pages.know_erasures(within(CALL_TIMEOUT, erasures::count(first)).await?);
+        within(CALL_TIMEOUT, first.client.server_time()).await
+    };
     let session = match console.cookie(headers) {
         Some(cookie) => {
             let key = within(CALL_TIMEOUT, console_key(first)).await?;

@@ -1,21 +1,28 @@
 //! `/near` as CSV, for spreadsheets.
 
+use std::time::Duration;
+
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
 use super::error::ConsoleError;
-
 use super::lists::Asked;
 use super::parsed_query::ParsedQuery;
 use super::state::WithConsole;
 use crate::api::problem::{CALL_TIMEOUT, within};
+use crate::api::recent_reads::RecentReads;
 use crate::forecast::ForecastState;
-use crate::views::near::{NearRequest, NearSubjectView, SLICES_AT_ONCE};
-use crate::views::near_ranking::RANKED_MAX;
+use crate::ledger::erasures;
+use crate::views::near::{NearReading, NearRequest, NearSubjectView, NearView};
+use crate::views::near_ranking::{NearFilter, RANKED_MAX};
 
-/// Number of slices that a file waits for: as many as ten pages examine.
-const SLICES_MAX: usize = 10 * SLICES_AT_ONCE;
+/// The last files, each with the number of erasures before it: 10,000 rows take some time.
+pub type NearFiles = RecentReads<(NearFilter, u64), NearFile>;
+
+/// How long a file is given to others.
+pub const FILE_TTL: Duration = Duration::from_secs(5);
 
 const HEADING: [&str; 12] = [
     "subject",
@@ -38,21 +45,40 @@ pub(super) async fn near(
     ParsedQuery(asked): ParsedQuery<Asked>,
 ) -> Result<Response, ConsoleError> {
     let filter = asked.near_filter()?;
-    let page = NearRequest { after: None, limit: 2 * RANKED_MAX, slices: SLICES_MAX };
-    let view = within(CALL_TIMEOUT, console.observer.near(&filter, page)).await?;
-    let mut csv = HEADING.join(",") + "\r\n";
-    for row in &view.subjects {
-        csv += &cells(row).map(|cell| quoted(&cell)).join(",");
-        csv += "\r\n";
-    }
-    let cut = match (view.is_complete, view.is_cut) {
-        (true, false) => String::new(),
-        (true, true) => format!("-first-{}", view.subjects.len()),
-        (false, _) => format!("-of-{}-alerts", view.examined),
+    let observer = &console.observer;
+    let read = async {
+        let erasures = erasures::count(observer.partitions.first()).await?;
+        let page = NearRequest { after: None, limit: 2 * RANKED_MAX, reading: NearReading::FILE };
+        let read = async { observer.near(&filter, page).await.map(|view| NearFile::new(&view)) };
+        console.near_files.get_or_read(&(filter.clone(), erasures), read).await
     };
-    let name = format!("attachment; filename=\"near{cut}.csv\"");
+    let NearFile { name, csv } = NearFile::clone(&*within(CALL_TIMEOUT, read).await?);
+    let name = format!("attachment; filename=\"{name}\"");
     let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)];
     Ok((headers, csv).into_response())
+}
+
+/// A file with its name, which says what it lacks.
+#[derive(Debug, Clone)]
+pub struct NearFile {
+    name: String,
+    csv: Bytes,
+}
+
+impl NearFile {
+    fn new(view: &NearView) -> Self {
+        let mut csv = HEADING.join(",") + "\r\n";
+        for row in &view.subjects {
+            csv += &cells(row).map(|cell| quoted(&cell)).join(",");
+            csv += "\r\n";
+        }
+        let cut = match (view.is_complete, view.is_cut) {
+            (true, false) => String::new(),
+            (true, true) => format!("-first-{}", view.subjects.len()),
+            (false, _) => format!("-of-{}-alerts", view.examined),
+        };
+        Self { name: format!("near{cut}.csv"), csv: csv.into() }
+    }
 }
 
 fn cells(row: &NearSubjectView) -> [String; HEADING.len()] {

@@ -51,8 +51,6 @@ async fn erase_subject(console: Arc<ConsoleState>, SentForm { fields, .. }: Sent
     let erasing = tokio::spawn(async move {
         let (partitions, plans) = (&console.observer.partitions, &console.observer.plans);
         let erased = erasure::erase_branch(partitions, plans, console.event_age_max, &subject, &below).await;
-        console.last_pages.clear();
-        console.observer.near.clear();
         erased.map_err(Problem::from)
     });
     let erased = async { erasing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) };

@@ -2,7 +2,7 @@
 //!
 //! A page is kept under the cookie with which it was read, so nobody sees a page of another session or scope. While
 //! Redis is away, the cookie is verified with the key that Redis had last: a session still ends in time, with its token
-//! and with its scope. If somebody deletes the key in Redis, the pages end with the next visit of anybody. Read next:
+//! and with its scope. If somebody deletes the key in Redis or erases a subject, the pages end with the next visit of anybody. Read next:
 //! [`super::access`], which keeps and shows them.
 
 use std::sync::{Mutex, PoisonError};
@@ -27,11 +27,13 @@ pub struct LastConsolePages {
     pages: LastPages<(String, String), (RenderedHtml, Instant)>,
     /// The key of cookies, as Redis had it last.
     key: Mutex<Option<String>>,
+    /// The number of erasures, as Redis had it last, and since when.
+    erasures: Mutex<(Option<u64>, Instant)>,
 }
 
 impl Default for LastConsolePages {
     fn default() -> Self {
-        Self { pages: LastPages::new(PAGES_MAX), key: Mutex::default() }
+        Self { pages: LastPages::new(PAGES_MAX), key: Mutex::default(), erasures: Mutex::new((None, Instant::now())) }
     }
 }
 
@@ -39,6 +41,15 @@ impl LastConsolePages {
     /// Remembers the key that Redis has.
     pub(super) fn know(&self, key: &str) {
         *self.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.to_owned());
+    }
+
+    /// Remembers the number of erasures that Redis has: a page that was asked for before the last one may show a
+    /// subject that was erased.
+    pub(super) fn know_erasures(&self, count: u64) {
+        let (known, since) = &mut *self.erasures.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.replace(count).is_some_and(|known| known != count) {
+            *since = Instant::now();
+        }
     }
 
     /// Keeps a page that this cookie has asked for at this time.
@@ -72,12 +83,8 @@ impl LastConsolePages {
             }
             Visitor::Unknown => false,
         };
-        may_see.then(|| (StatusCode::SERVICE_UNAVAILABLE, page.to_last(why)).into_response())
-    }
-
-    /// Forgets every page: a subject was erased.
-    pub(super) fn clear(&self) {
-        self.pages.forget(|_| true);
+        let (_, erased) = *self.erasures.lock().unwrap_or_else(PoisonError::into_inner);
+        (may_see && erased <= *asked).then(|| (StatusCode::SERVICE_UNAVAILABLE, page.to_last(why)).into_response())
     }
 
     /// Forgets the pages of a cookie.

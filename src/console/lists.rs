@@ -1,7 +1,6 @@
 //! The overview and the lists. Each reads one slice, says how much it examined, and links to the next.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -23,61 +22,57 @@ use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::chart::Chart;
 use crate::html::fields::Fields;
 use crate::html::href::href_to;
-use crate::ledger::batch::MetricPeriod;
 use crate::outbox::{DeliveryAction, Pause, read_pause};
 use crate::redis_client::Partition;
 use crate::subjects::Plans;
 use crate::types::timestamp::TimeOrDate;
-use crate::types::{Channel, DeliveryState, Metric, StreamId, Subject, Window};
+use crate::types::{Channel, DeliveryState, Metric, StreamId, Window};
 use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice, list_from};
-use crate::views::near::{NearRequest, SLICES_AT_ONCE};
+use crate::views::near::{NearReading, NearRequest};
 use crate::views::near_ranking::NearFilter;
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::subject_index::{IndexPart, MutePosition};
-use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
 use crate::views::{Cursor, Observer};
 
 /// The titles of the pages with a filter.
 const NEAR: &str = "Near a limit";
 const ALERTS: &str = "Alerts";
 const DELIVERIES: &str = "Deliveries";
-const TOP: &str = "Who uses most?";
 /// Number of rows of a page.
 pub(super) const ROWS_MAX: usize = 100;
 /// Number of muted subjects of a page: most of them have one mute.
 const MUTED_MAX: usize = ROWS_MAX;
-/// A ranking of a million subjects by percent takes some seconds.
-const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a page is asked for. An empty field of a form counts as absent.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Asked {
-    metric: String,
-    window: String,
+    pub(super) metric: String,
+    pub(super) window: String,
     percent: String,
     since: String,
     before: String,
     nobody: String,
     state: String,
-    subject: String,
+    pub(super) subject: String,
     channel: String,
     destination: String,
     error: String,
     cause: String,
     alert: String,
-    by: String,
-    period: String,
-    after: String,
+    pub(super) by: String,
+    pub(super) period: String,
+    pub(super) after: String,
     /// The form whose outcome the page tells.
     sent: String,
 }
 
-fn set(text: &str) -> Option<&str> {
+/// A field that is not empty.
+pub(super) fn set(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
@@ -108,7 +103,7 @@ impl Asked {
     }
 
     /// The link to the next slice of a page.
-    fn href(&self, page: &str, next: Option<&str>) -> Option<String> {
+    pub(super) fn href(&self, page: &str, next: Option<&str>) -> Option<String> {
         let Self {
             metric,
             window,
@@ -156,7 +151,7 @@ pub(super) async fn overview(
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Response, ConsoleError> {
     let view =
-        within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview(SLICES_AT_ONCE))).await?;
+        within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview(NearReading::PAGE))).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
         Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
     };
@@ -175,7 +170,7 @@ pub(super) async fn near(
     let filter = asked.near_filter();
     let filter =
         filter.map_err(|problem| refused_filter(&console, &visitor, ("near.html", NEAR), &asked, problem.into()))?;
-    let page = NearRequest { after: position(&asked.after)?, limit: ROWS_MAX, slices: SLICES_AT_ONCE };
+    let page = NearRequest { after: position(&asked.after)?, limit: ROWS_MAX, reading: NearReading::PAGE };
     let view = within(CALL_TIMEOUT, console.observer.near(&filter, page)).await?;
     let next = asked.href("near", view.next.as_deref());
     let csv = href_to(
@@ -190,7 +185,7 @@ pub(super) async fn near(
 }
 
 /// A list without rows: its filter as it was sent, with what is wrong. `error` itself if no field is wrong.
-fn refused_filter(
+pub(super) fn refused_filter(
     console: &ConsoleState,
     visitor: &Visitor,
     (template, title): (&'static str, &str),
@@ -326,41 +321,4 @@ pub(super) async fn log(
     let next = next.map(|StreamId { ms, seq }| Cursor((ms, seq)).to_string());
     let next = asked.href("log", next.as_deref());
     Ok(rendered_html("log.html", &visitor, context! { title => "Actions", actions => shown(&actions), next }))
-}
-
-/// `GET /top`: reads every counter of a period, so only if somebody asks for a ranking.
-pub(super) async fn top(
-    State(console): WithConsole,
-    Extension(visitor): Extension<Visitor>,
-    ParsedQuery(asked): ParsedQuery<Asked>,
-) -> Result<Response, ConsoleError> {
-    let view = ranking(&console, &asked).await;
-    let mut view = view.map_err(|error| refused_filter(&console, &visitor, ("top.html", TOP), &asked, error))?;
-    let from: usize = position(&asked.after)?.unwrap_or(0);
-    let mut next = None;
-    if let Some(view) = &mut view {
-        let until = from.saturating_add(ROWS_MAX);
-        next = (view.subjects.len() > until).then(|| Cursor(until).to_string());
-        view.subjects = std::mem::take(&mut view.subjects).into_iter().skip(from).take(ROWS_MAX).collect();
-    }
-    let next = asked.href("top", next.as_deref());
-    let (windows, metric) = (Window::ALL, Metric::default());
-    let metric = set(&asked.metric).unwrap_or(metric.as_str());
-    let content = context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, from, next, windows => shown(&windows) };
-    Ok(rendered_html("top.html", &visitor, content))
-}
-
-async fn ranking(console: &ConsoleState, asked: &Asked) -> Result<Option<top::TopView>, ConsoleError> {
-    let Some(by) = parameter::<RankingOrder>("by", set(&asked.by))? else { return Ok(None) };
-    let partitions = &console.observer.partitions;
-    let metric: Metric = parameter("metric", set(&asked.metric))?.unwrap_or_default();
-    let window: Option<Window> = parameter("window", set(&asked.window))?;
-    let under: Option<Subject> = parameter("subject", set(&asked.subject))?;
-    let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
-    let period = top::period(window, parameter("period", set(&asked.period))?, now)
-        .map_err(|error| Problem::bad_request(error.to_string()))?;
-    let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
-    let read = top::read(partitions, &console.observer.plans, &request, TOP_MAX);
-    let view = within(TOP_TIMEOUT, console.top.get_or_read(&request, read)).await?;
-    Ok(Some(top::TopView::clone(&view)))
 }

@@ -31,8 +31,10 @@ mod settings;
 mod state;
 mod subject;
 mod system;
+mod top;
 
 pub(crate) use counting_rate::CountingRate;
+pub(crate) use csv::{FILE_TTL, NearFiles};
 pub(crate) use last_pages::LastConsolePages;
 pub(crate) use router::routes;
 pub(crate) use state::{ConsoleState, LIMITS, OVERVIEW_TTL, OverviewCache, StartedWith, listen};

@@ -13,7 +13,7 @@ use super::access::{LOGIN, LOGOUT, guard};
 use super::assets::{ASSETS, Asset, FOLDER};
 use super::error::ConsoleError;
 use super::state::ConsoleState;
-use super::{bulk, contacts, csv, erase, lists, login, mutes, operations, portal, settings, subject, system};
+use super::{bulk, contacts, csv, erase, lists, login, mutes, operations, portal, settings, subject, system, top};
 use crate::api::server::Routes;
 
 /// Maximum size of a form.
@@ -25,7 +25,7 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
         .route("/", get(lists::overview))
         .route("/near", get(lists::near))
         .route("/near.csv", get(csv::near))
-        .route("/top", get(lists::top))
+        .route("/top", get(top::top))
         .route("/subjects", get(subject::search))
         .route("/subject", get(subject::show))
         .route("/alerts", get(lists::alerts))

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::config::{ConsoleConfig, OFF};
 use super::counting_rate::CountingRate;
+use super::csv::NearFiles;
 use super::last_pages::LastConsolePages;
 use crate::actions::portal::PortalLinks;
 use crate::api::recent_reads::{RecentReads, TopCache};
@@ -35,6 +36,7 @@ pub struct ConsoleState {
     pub history_days: u32,
     pub top: TopCache,
     pub overview: OverviewCache,
+    pub near_files: NearFiles,
     pub subjects: SubjectIndex,
     pub counting_rate: CountingRate,
     /// What visitors see while Redis is away.

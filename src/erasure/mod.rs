@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::children;
+use crate::ledger::erasures;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::ledger::grants_due;
 use crate::ledger::query;
@@ -142,6 +143,7 @@ pub async fn erase_branch(
             children::forget(partition, one).await?;
         }
     }
+    erasures::add(partitions.first()).await?;
     Ok(ErasedSubject { subject: subject.clone(), subjects: gone.len() as u64, removed })
 }
 

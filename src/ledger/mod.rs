@@ -16,6 +16,7 @@ pub mod daily_usage;
 pub mod decision;
 pub mod dry_run;
 pub mod ends_feed;
+pub mod erasures;
 pub mod event_ids;
 pub mod forget;
 pub mod grant_group;

@@ -2,6 +2,7 @@
 //! lowest threshold has a record of an alert, so counting updates no index for this list.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::RedisResult;
 use schemars::JsonSchema;
@@ -9,11 +10,12 @@ use serde::Serialize;
 
 use super::alert_outcomes::AlertDeliveriesView;
 use super::forecast::{ForecastView, LimitInUse, read_forecasts};
-use super::near_ranking::{NearCursor, NearFilter, NearRanking, NearRow, NearSlice, NearWalk};
+use super::near_ranking::{NearCursor, NearFilter, NearRanking, NearRow, NearSlice};
 use super::top::{PlanAndLimit, SETTINGS_AT_ONCE, plans_and_limits};
 use super::{Cursor, Observer, alerts};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
+use crate::ledger::erasures;
 use crate::ledger::raised_scan::{self, RaisedPosition};
 use crate::subjects::Plans;
 use crate::types::alert::used_percent;
@@ -25,8 +27,6 @@ use crate::types::{
 /// Number of limits in a slice, those with the highest share, that are ordered by their forecasts: more would make the
 /// page slow.
 const FORESEEN_MAX: usize = 500;
-/// Number of slices that a request examines while a ranking is incomplete, each of some 5,000 records.
-pub const SLICES_AT_ONCE: usize = 2;
 /// Number of rows whose deliveries are read at once.
 const NOTIFIED_AT_ONCE: usize = 5_000;
 
@@ -103,23 +103,35 @@ pub struct NearRequest {
     /// The beginning without it.
     pub after: Option<NearCursor>,
     pub limit: usize,
-    /// How many slices of the records a request for the beginning examines while the ranking is incomplete.
+    pub reading: NearReading,
+}
+
+/// How much of the records a request for the beginning examines, in slices of some 5,000.
+#[derive(Debug, Clone, Copy)]
+pub struct NearReading {
+    /// Maximum number of slices while the ranking is incomplete.
     pub slices: usize,
+    /// Whether it waits while other requests examine some. Otherwise it lists what they have found.
+    pub waits: bool,
+}
+
+impl NearReading {
+    /// For a page.
+    pub const PAGE: Self = Self { slices: 2, waits: false };
+    /// For a file or a command, as much as ten pages: some 100,000 alerts, in a second.
+    pub const FILE: Self = Self { slices: 20, waits: true };
 }
 
 impl Observer {
     /// Reads subjects of the ranking. A request for its beginning first examines more of the records.
     pub async fn near(&self, filter: &NearFilter, page: NearRequest) -> RedisResult<NearView> {
         let now = self.partitions.first().client.server_time().await?;
-        let NearRequest { after, limit, slices } = page;
-        let mut walk = self.near.lock(filter).await;
-        if after.is_none() || walk.ranking().examined == 0 {
-            self.examine(filter, &mut walk, slices, now).await?;
-        }
-        let NearRanking { examined, is_complete, is_cut, began, .. } = *walk.ranking();
+        let NearRequest { after, limit, reading } = page;
+        let ranking = self.ranking(filter, reading, after.is_none(), now).await?;
+        let NearRanking { examined, is_complete, is_cut, began, .. } = *ranking;
         let after = after.map(|NearCursor(place)| place);
-        let mut rows: Vec<NearRow> = walk.ranking().rows_after(after.as_ref(), now).take(limit + 1).cloned().collect();
-        drop(walk);
+        let mut rows: Vec<NearRow> = ranking.rows_after(after.as_ref(), now).take(limit + 1).cloned().collect();
+        drop(ranking);
         let has_more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| has_more).map(|last| Cursor(NearCursor(last.place())).to_string());
@@ -129,25 +141,36 @@ impl Observer {
         Ok(NearView { subjects, examined, is_complete, is_cut, next, ranked_at, read_at })
     }
 
-    /// Examines more slices of the records: until all are examined, then one at a time for a newer ranking.
-    pub(super) async fn examine(
+    /// The best ranking that is known. For its beginning it first examines more slices of the records: until all are
+    /// examined, then one at a time for a newer ranking.
+    pub(super) async fn ranking(
         &self,
         filter: &NearFilter,
-        walk: &mut NearWalk,
-        slices: usize,
+        reading: NearReading,
+        is_beginning: bool,
         now: UnixMs,
-    ) -> RedisResult<()> {
+    ) -> RedisResult<Arc<NearRanking>> {
+        let shared = self.near.get(filter, erasures::count(self.partitions.first()).await?);
+        let slices = if is_beginning || shared.best().examined == 0 { reading.slices } else { 0 };
         for _ in 0..slices {
+            let best = shared.best();
+            let is_enough = best.is_complete || best.examined > 0 && !reading.waits;
+            let mut walk = match shared.walk.try_lock() {
+                Ok(walk) => walk,
+                Err(_) if is_enough => break,
+                Err(_) => shared.walk.lock().await,
+            };
             if !walk.is_due() {
                 break;
             }
             let slice = self.near_slice(filter, walk.position(), now).await?;
             walk.add(slice, now);
-            if walk.ranking().is_complete {
+            shared.publish(&walk);
+            if shared.best().is_complete {
                 break;
             }
         }
-        Ok(())
+        Ok(shared.best())
     }
 
     /// The rows, with who was notified.

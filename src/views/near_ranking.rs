@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedMutexGuard;
 
 use super::forecast::ForecastView;
 use crate::forecast::ForecastState;
@@ -166,8 +165,8 @@ impl NearRanking {
 /// Walks through all records again and again.
 #[derive(Debug, Default)]
 pub struct NearWalk {
-    /// What the last walk has found, until this one has examined everything.
-    complete: Option<NearRanking>,
+    /// What the last walk has found, until this one has examined everything; in the first walk, what it has found.
+    best: Arc<NearRanking>,
     partial: NearRanking,
     /// The position of the next slice.
     next: Option<RaisedPosition>,
@@ -178,11 +177,6 @@ pub struct NearWalk {
 }
 
 impl NearWalk {
-    /// The best that is known.
-    pub fn ranking(&self) -> &NearRanking {
-        self.complete.as_ref().unwrap_or(&self.partial)
-    }
-
     pub fn position(&self) -> Option<RaisedPosition> {
         self.next.clone()
     }
@@ -190,8 +184,8 @@ impl NearWalk {
     /// Whether another slice is to be examined. A ranking of several slices is renewed by one a second, however many
     /// people look at it.
     pub fn is_due(&self) -> bool {
-        let is_of_one_slice = self.complete.as_ref().is_some_and(|ranking| ranking.slices <= 1);
-        self.complete.is_none() || is_of_one_slice || self.renewed.is_none_or(|at| RENEWED_EVERY < at.elapsed())
+        let NearRanking { is_complete, slices, .. } = *self.best;
+        !is_complete || slices <= 1 || self.renewed.is_none_or(|at| RENEWED_EVERY < at.elapsed())
     }
 
     /// Adds the slice that begins at the position. After the last one, the next is the first again.
@@ -213,41 +207,58 @@ impl NearWalk {
         self.next = next;
         self.partial.is_complete = self.next.is_none();
         if self.partial.is_complete {
-            self.complete = Some(std::mem::take(&mut self.partial));
+            self.best = Arc::new(std::mem::take(&mut self.partial));
             self.has_reached = HashMap::new();
+        } else if !self.best.is_complete {
+            self.best = Arc::new(self.partial.clone());
         }
     }
 }
 
-/// A walk for each of the last filters. Cheap to clone.
+/// A ranking for each of the last filters. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct NearRankings(Arc<Mutex<Vec<KeptWalk>>>);
+pub struct NearRankings(Arc<Mutex<Vec<KeptRanking>>>);
 
 #[derive(Debug)]
-struct KeptWalk {
+struct KeptRanking {
     filter: NearFilter,
+    erasures: u64,
     asked: Instant,
-    walk: Arc<tokio::sync::Mutex<NearWalk>>,
+    ranking: Arc<SharedRanking>,
+}
+
+/// A ranking that one request renews while others list it.
+#[derive(Debug, Default)]
+pub struct SharedRanking {
+    /// Locked by the request that examines a slice.
+    pub walk: tokio::sync::Mutex<NearWalk>,
+    best: Mutex<Arc<NearRanking>>,
+}
+
+impl SharedRanking {
+    /// The best that is known.
+    pub fn best(&self) -> Arc<NearRanking> {
+        Arc::clone(&self.best.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lists what the walk has found from now on.
+    pub fn publish(&self, walk: &NearWalk) {
+        *self.best.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&walk.best);
+    }
 }
 
 impl NearRankings {
-    /// The walk with this filter. Other callers wait until it is dropped.
-    pub async fn lock(&self, filter: &NearFilter) -> OwnedMutexGuard<NearWalk> {
-        let walk = {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let walk = kept.extract_if(.., |kept| kept.filter == *filter).map(|kept| kept.walk).next();
-            kept.retain(|kept| kept.asked.elapsed() < KEPT_FOR);
-            kept.truncate(FILTERS_MAX - 1);
-            let walk = walk.unwrap_or_default();
-            kept.insert(0, KeptWalk { filter: filter.clone(), asked: Instant::now(), walk: Arc::clone(&walk) });
-            walk
-        };
-        walk.lock_owned().await
-    }
-
-    /// Forgets everything: a subject was erased.
-    pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// The ranking with this filter, of what was read after this number of erasures.
+    pub fn get(&self, filter: &NearFilter, erasures: u64) -> Arc<SharedRanking> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was erased must not be listed any more.
+        kept.retain(|kept| kept.asked.elapsed() < KEPT_FOR && kept.erasures == erasures);
+        let known = kept.extract_if(.., |kept| kept.filter == *filter).map(|kept| kept.ranking).next();
+        kept.truncate(FILTERS_MAX - 1);
+        let ranking = known.unwrap_or_default();
+        let (filter, asked) = (filter.clone(), Instant::now());
+        kept.insert(0, KeptRanking { filter, erasures, asked, ranking: Arc::clone(&ranking) });
+        ranking
     }
 }
 
@@ -313,7 +324,7 @@ mod tests {
         let is_cut = |count| {
             let mut walk = NearWalk::default();
             walk.add(slice(vec![row.clone(); count], true), UnixMs(0));
-            walk.ranking().is_cut
+            walk.best.is_cut
         };
         assert_eq!([RANKED_MAX, RANKED_MAX + 1].map(is_cut), [false, true]);
     }

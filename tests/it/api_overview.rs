@@ -232,6 +232,10 @@ async fn lists_of_many_subjects_are_read_in_bounded_slices() {
     let status = quotabell(["status", "--json"]).redis(&outbox.server.url()).run();
     let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
     assert_eq!((&status["near"]["is_complete"], &status["nearest"][0]["subject"]), (&json!(true), &json!(worst)));
+    let erased = quotabell(["subject", "remove", &worst, "--everything"]).redis(&outbox.server.url()).run();
+    assert!(erased.stderr.contains("1 alerts"), "{}", erased.stderr);
+    let nearest = overview().await["nearest"].clone();
+    assert!(!column(&nearest, "subject").contains(&worst.as_str()), "it is erased: {nearest}");
     daemon.drain().await;
 }
 

@@ -1,12 +1,16 @@
 //! The console while Redis is away: who sees which page again, and that nobody can act on it.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
+use crate::support::binary::quotabell;
 use crate::support::books::raise;
 use crate::support::console::{ADMIN, Answer, READ, SAME_ORIGIN, Visitor, forms, judge, with_tokens};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, json as stored, subject, webhook};
+use crate::support::proxy::{Fault, Proxy};
 use crate::support::redis_server::RedisServer;
 
 const PAGES: [&str; 9] = [
@@ -123,6 +127,49 @@ async fn a_page_that_was_read_ends_with_its_session() {
     for (visitor, may_see) in [(&admin, false), (&viewer, false), (&later, true)] {
         assert_eq!(is_last(&visitor.get("/near").await), may_see);
     }
+}
+
+/// What was erased elsewhere must not come back while Redis is away.
+#[tokio::test]
+async fn a_page_from_before_an_erasure_is_not_shown_again() {
+    let mut outbox = filled().await;
+    let (_daemon, address, _folder) = with_tokens(&outbox).await;
+    let (admin, viewer) = (Visitor::new(address).log_in(ADMIN).await, Visitor::new(address).log_in(READ).await);
+    assert!(admin.get("/subject?id=alice").await.text.contains("4,200 of 5,000"));
+    let erased = quotabell(["subject", "remove", "alice", "--everything"]).redis(&outbox.server.url()).run();
+    assert!(erased.stderr.contains("1 alerts"), "{}", erased.stderr);
+    for _ in 0..2 {
+        // The first visit learns of the erasure.
+        assert_eq!(viewer.get("/near").await.status, 200);
+    }
+    outbox.server.kill();
+    assert!(!is_last(&admin.get("/subject?id=alice").await));
+    assert!(is_last(&viewer.get("/near").await));
+}
+
+/// A ranking of a million subjects takes longer than a page should.
+#[tokio::test]
+async fn a_page_does_not_wait_for_a_long_ranking() {
+    let outbox = filled().await;
+    let proxy = Proxy::to(outbox.server.port()).await;
+    let setup = DaemonSetup::on(&proxy.url()).argument("--no-send");
+    let mut daemon = setup.env("QUOTABELL__CONSOLE__LISTEN", "127.0.0.1:0").start().await;
+    let visitor = Visitor::new(daemon.console().await);
+    let page = "/top?by=used&metric=requests";
+    // The counters are read with 16 calls.
+    proxy.set(Fault::Delay(Duration::from_millis(30)));
+    let soon = visitor.get(page).await;
+    judge(page, &soon);
+    assert!(soon.text.contains("The ranking is being made"), "{}", soon.text);
+    assert!(soon.text.contains("<a href=\"top?metric=requests&amp;by=used") && soon.text.contains("data-refresh"));
+    proxy.set(Fault::None);
+    let made = eventually("the ranking is made", || async {
+        let made = visitor.get(page).await;
+        made.text.contains("Counters examined: 1.").then_some(made)
+    })
+    .await;
+    assert!(made.text.contains("alice") && !made.text.contains("data-refresh"), "{}", made.text);
+    daemon.drain().await;
 }
 
 /// Without a token everybody on this machine may look, also while Redis is away.

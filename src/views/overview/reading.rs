@@ -17,6 +17,7 @@ use crate::views::Observer;
 use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
 use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
 use crate::views::deliveries::{self, DestinationView, RefusingQueue, dead_causes, read_destinations, refusing_queues};
+use crate::views::near::NearReading;
 use crate::views::near_ranking::{NearFilter, NearRanking, NearRow};
 use crate::views::refused::{self, RefusedCursor};
 
@@ -41,12 +42,12 @@ pub enum OverviewError {
 }
 
 impl Observer {
-    /// Reads the overview. Examines at most this number of slices of recorded alerts for those near to a limit.
+    /// Reads the overview, with so many recorded alerts for those near to a limit.
     ///
     /// # Errors
     ///
     /// The failure of Redis or the connection, or a key of another type.
-    pub async fn overview(&self, slices: usize) -> Result<OverviewView, OverviewError> {
+    pub async fn overview(&self, reading: NearReading) -> Result<OverviewView, OverviewError> {
         let first = self.partitions.first();
         let system = self.system().await?;
         let now = system.read_at.0;
@@ -83,7 +84,7 @@ impl Observer {
             )
             .await?,
         };
-        let (near, nearest) = self.nearest(slices, now).await?;
+        let (near, nearest) = self.nearest(reading, now).await?;
         let problems = facts.problems();
         let counting = counting(&facts, totals.counted);
         let newest = raised.into_iter().zip(deliveries).take(NEWEST_ALERTS);
@@ -102,11 +103,8 @@ impl Observer {
     }
 
     /// The beginning of the ranking of those below a limit, and of those that have reached it.
-    async fn nearest(&self, slices: usize, now: UnixMs) -> RedisResult<(NearOverviewView, Vec<NearRow>)> {
-        let filter = NearFilter::default();
-        let mut walk = self.near.lock(&filter).await;
-        self.examine(&filter, &mut walk, slices, now).await?;
-        let ranking = walk.ranking();
+    async fn nearest(&self, reading: NearReading, now: UnixMs) -> RedisResult<(NearOverviewView, Vec<NearRow>)> {
+        let ranking = self.ranking(&NearFilter::default(), reading, true, now).await?;
         let NearRanking { above_80, reached, examined, is_complete, began, .. } = *ranking;
         let near = NearOverviewView { above_80, reached, examined, is_complete, ranked_at: Rfc3339(began) };
         let rows = ranking.rows_after(None, now);
