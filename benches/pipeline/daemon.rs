@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::machine;
 
@@ -47,6 +49,20 @@ impl Daemon {
         // It logs until its end, so a thread has to read the log.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Ok(daemon)
+    }
+
+    /// Stops its process for a while.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Continues after [`Self::pause`].
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
     }
 
     /// Its peak memory so far (`VmHWM`), bytes.

@@ -11,7 +11,7 @@ use quotabell::types::Keys;
 use redis::Connection;
 
 use crate::Size;
-use crate::appended::{AT_ONCE, append, remove_lease, wait_for, wait_until_counted};
+use crate::appended::{AT_ONCE, append, wait_for, wait_until_counted};
 use crate::contenders;
 use crate::daemon::Daemon;
 use crate::figures::{Series, millis, thousands};
@@ -83,20 +83,18 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         [median, p99].into_iter().for_each(|ms| all.push(ms));
     }
     println!("\n(aim: median below 300 ms, p99 below 800 ms)");
-    drop(daemon);
-    drains(&mut filled, size)
+    drains(&mut filled, &daemon, size)
 }
 
-/// Counting without viewers and beside them, in turns.
-fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
-    // What a daemon reads once after its start must not decide.
+/// Counting without viewers and beside them, in turns, by a daemon that has read the names of all subjects already.
+fn drains(filled: &mut Filled, daemon: &Daemon, size: Size) -> anyhow::Result<()> {
     let entries = size.pick(12_000_000, 20_000);
     let (mut alone, mut beside) = (Series::default(), Series::default());
     for round in 0..2 * ROUNDS {
+        daemon.pause()?;
         append(&mut filled.connection, (0..entries).map(|n| (format!("busy-{:05}", n % BUSY), 1)))?;
-        remove_lease(&mut filled.connection)?;
+        daemon.resume()?;
         let (is_beside, stop, console) = (round % 2 == 1, &AtomicBool::new(false), filled.console);
-        let daemon = filled.daemon()?;
         let began = Instant::now();
         let took = std::thread::scope(|scope| {
             let viewers: Vec<_> = (0..if is_beside { VIEWERS } else { 0 })
@@ -107,12 +105,7 @@ fn drains(filled: &mut Filled, size: Size) -> anyhow::Result<()> {
             merged(viewers).and(counted)
         })?;
         let rate = entries as f64 / took.as_secs_f64();
-        if is_beside {
-            beside.push(rate)
-        } else {
-            alone.push(rate)
-        }
-        drop(daemon);
+        if is_beside { beside.push(rate) } else { alone.push(rate) }
     }
     println!(
         "\nCounting of {} events with {VIEWERS} viewers (a page every {REFRESH_EVERY:?}) beside without: {}",
