@@ -154,6 +154,12 @@ class Cases:
         told = [name for name, _ in answer.json()["headers"] if name.startswith("x-quota-")]
         self.expect("/health is free, and the API gets nothing", answer.status == 200 and not told, answer)
 
+    def internal(self):
+        """The location that asks quotabell is nothing for clients."""
+        for key in (ALICE, None):
+            answer = self.ask(key, target="/_quota")
+            self.expect("/_quota is 404", answer.status == 404 and not answer.reached, answer)
+
     def refused(self):
         for _ in range(BOBS_LIMIT - 1):
             answer = self.ask(BOB)

@@ -57,6 +57,8 @@ class Run:
         cases.refused()
         cases.methods()
         cases.forged()
+        if self.name.startswith("nginx"):
+            cases.internal()
         latency = cases.latency()
         cases.unlimited()
         cases.counted()
