@@ -5,7 +5,10 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use axum::http::HeaderName;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -14,6 +17,22 @@ use crate::types::{Secret, duration};
 
 /// The headers of gateways beside the subject's: metric, units, id of the event, and whether to record it.
 pub const QUOTA_HEADERS: [&str; 4] = ["X-Quota-Metric", "X-Quota-Units", "X-Quota-Id", "X-Quota-Record"];
+
+/// Headers that HTTP itself reads, that end at each hop, or that carry secrets.
+const NO_SUBJECT_HEADERS: [HeaderName; 12] = [
+    AUTHORIZATION,
+    CONNECTION,
+    CONTENT_LENGTH,
+    COOKIE,
+    HOST,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 
 /// The HTTP interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +98,8 @@ impl CheckConfig {
     /// Why the setting is no header that can name the subject.
     pub fn subject_header_problem(&self) -> Option<&'static str> {
         let Ok(name) = HeaderName::from_str(&self.subject_header) else { return Some("is not the name of a header") };
-        let has_another_meaning = name == AUTHORIZATION || QUOTA_HEADERS.iter().any(|other| name == *other);
+        let has_another_meaning =
+            NO_SUBJECT_HEADERS.contains(&name) || QUOTA_HEADERS.iter().any(|other| name == *other);
         has_another_meaning.then_some("has another meaning in the requests of gateways")
     }
 }

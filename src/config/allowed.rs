@@ -129,7 +129,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["check", "on_error"], r#""allow" or "deny""#),
     (
         &["check", "subject_header"],
-        r#"the name of a header, such as "X-Quota-Subject", not Authorization or another X-Quota-*"#,
+        r#"the name of a header, such as "X-Quota-Subject", but not another X-Quota-* or one of HTTP's own, such as Host"#,
     ),
     (&["check", "timeout"], r#"a duration above 0 and up to 5s, such as "100ms""#),
     (&["console", "listen"], r#"an IP address and a port, such as "127.0.0.1:9465", or "off""#),

@@ -129,14 +129,14 @@ impl ConfigError {
 /// Hint for all other errors.
 const IN_EFFECT: &str = "`quotabell check-config --offline` shows the settings in effect";
 
-/// Formats a key, such as `plans.free.thresholds[0]`.
+/// Formats a key, such as `plans.free.thresholds[0]`. An empty name is in quotes, as in the file.
 pub(super) fn key(path: &[String]) -> String {
     let mut key = String::new();
     for segment in path {
         if !key.is_empty() && !segment.starts_with('[') {
             key.push('.');
         }
-        key.push_str(segment);
+        key.push_str(if segment.is_empty() { "\"\"" } else { segment });
     }
     key
 }

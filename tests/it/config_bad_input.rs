@@ -181,6 +181,8 @@ wrong_files! {
     a_rule_without_metrics_is_an_error: "[events.types.\"Acme.Tokens\"]\nmetrics = {}\n";
     /// A rule that names nothing.
     a_rule_that_reads_no_data_is_an_error: "[events.types.\"Acme.Tokens\"]\nmetrics = { tokens = \"tokens\" }\n";
+    /// An event without a type is none of theirs.
+    a_rule_for_no_type_is_an_error: "[events.types.\"\"]\nmetrics = { requests = 1 }\n";
     /// A metric that no event may have.
     a_rule_for_an_illegal_metric_is_an_error: "[events.types.\"Acme.Tokens\"]\nmetrics = { Tokens = 1 }\n";
     /// More members than a sorted set may have: another limiter is named.
@@ -255,6 +257,10 @@ wrong_files! {
     a_check_of_a_minute_is_an_error: "[check]\ntimeout = \"1m\"\n";
     /// The header of the token: a secret would be the subject.
     a_subject_in_the_header_of_the_token_is_an_error: "[check]\nsubject_header = \"authorization\"\n";
+    /// Every request has one, so the gateway's own name would be the subject.
+    a_subject_in_the_header_of_the_host_is_an_error: "[check]\nsubject_header = \"Host\"\n";
+    /// Proxies on the way drop it.
+    a_subject_in_a_header_of_one_hop_is_an_error: "[check]\nsubject_header = \"keep-alive\"\n";
     /// One header can't name the subject and its units.
     a_subject_in_the_header_of_its_units_is_an_error: "[check]\nsubject_header = \"X-Quota-Units\"\n";
     /// Two words.
