@@ -426,6 +426,9 @@ async fn a_part_that_redis_refuses_is_told_and_the_whole_may_be_sent_again() {
     assert_eq!(unkept.header("retry-after"), Some("1"));
     let _: String = ingesting.books.run("CONFIG", &["SET", "maxmemory", "0"]).await;
     ingesting.send(LINES, bad).await.expect_problem(400, "\"nope\" is not known");
+    let metrics = ingesting.api.without_token().get("/metrics").await.text;
+    let once = "quotabell_events_refused_total{reason=\"unknown_field\"} 1\n";
+    assert!(metrics.contains(once), "what is sent again after a 503 counts once: {metrics}");
     expect_accepted(&ingesting.send(LINES, lines).await, 400);
     ingesting.daemon.drain().await;
 }

@@ -143,12 +143,10 @@ pub(in crate::api) async fn events(
         let _reservation = reservation;
         append(&partitions, entries).await?;
         counter!(meters::HTTP_EVENTS_ACCEPTED).increment(accepted);
-        let kept = match refused.is_empty() {
+        match refused.is_empty() {
             true => Ok(()),
-            false => keep(&partitions, &caller, refused).await,
-        };
-        // If nothing was appended, the request may be sent again. Otherwise only the answer names the refused events.
-        if accepted == 0 { kept } else { Ok(()) }
+            false => keep(&partitions, &caller, refused, accepted).await,
+        }
     };
     tokio::spawn(appending.in_current_span())
         .await
@@ -206,11 +204,14 @@ async fn append(partitions: &Partitions, entries: NewEntries) -> Result<(), Prob
     Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).header(RETRY_AFTER, RETRY_AFTER_S))
 }
 
-/// Keeps refused events, and counts them. 503 if Redis does not take them.
-async fn keep(partitions: &Partitions, caller: &str, refused: Vec<RefusedInRequest>) -> Result<(), Problem> {
-    for RefusedInRequest { kept, .. } in &refused {
-        counter!(meters::EVENTS_REFUSED, "reason" => kept.broken.reason.as_str()).increment(1);
-    }
+/// Keeps refused events, and counts them. 503 if Redis does not take them and nothing of the request was accepted: it
+/// may be sent again, and counts then. Otherwise only the answer names them.
+async fn keep(
+    partitions: &Partitions,
+    caller: &str,
+    refused: Vec<RefusedInRequest>,
+    accepted: u64,
+) -> Result<(), Problem> {
     if let Some(RefusedInRequest { kept: RefusedNewEvent { broken, .. }, .. }) = refused.first() {
         tracing::warn!(
             name: ONCE_A_MINUTE, caller, events = refused.len(), reason = %broken.reason,
@@ -220,10 +221,17 @@ async fn keep(partitions: &Partitions, caller: &str, refused: Vec<RefusedInReque
     let kept: Vec<RefusedNewEvent> = refused.into_iter().map(|one| one.kept).collect();
     let source = format!("http:{caller}");
     let keeping = refused_events::keep(partitions, &source, &kept);
-    within(CALL_TIMEOUT, keeping).await.map_err(|problem: Problem| {
+    let stored = within(CALL_TIMEOUT, keeping).await.map_err(|problem: Problem| {
         tracing::warn!(name: ONCE_A_MINUTE, caller, problem = problem.detail(), "refused events were not kept");
         problem.header(RETRY_AFTER, RETRY_AFTER_S)
-    })
+    });
+    if accepted == 0 {
+        stored?;
+    }
+    for RefusedNewEvent { broken, .. } in &kept {
+        counter!(meters::EVENTS_REFUSED, "reason" => broken.reason.as_str()).increment(1);
+    }
+    Ok(())
 }
 
 fn shown(refused: &[RefusedInRequest]) -> Vec<RefusedEventReply> {
