@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::check::{self, Question};
+use super::check::{self, Question, Trace};
 use super::config::QUOTA_HEADERS;
 use super::operation::{Describe, OperationDoc};
 use super::path::{OfCaller, Query};
@@ -105,6 +105,7 @@ impl Authorize {
             units: parsed("units", text(units, of_units)?)?.unwrap_or(Units::ONE),
             record: parsed("record", text(record, of_record)?)?.unwrap_or(false),
             id: parsed("id", text(id, of_id)?)?,
+            traceparent: Trace::of(headers).0,
         };
         let denies_by_403 = match deny.as_deref() {
             None => false,
@@ -157,6 +158,7 @@ fn describe_headers(operation: &mut OperationDoc<'_>) {
     for (name, description) in QUOTA_HEADERS.into_iter().zip(described) {
         operation.header(name, description, text());
     }
+    Trace::describe(operation);
 }
 
 /// The answer to a request that may proceed: no body.

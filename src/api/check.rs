@@ -3,19 +3,21 @@
 //! Reads the request, passes it to the check service, and writes the response with the standard HTTP header fields.
 //! Read next: [`super::check_service`].
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ledger::decision::CheckResponse;
 use crate::ledger::{CheckDecision, CheckRequest};
-use crate::types::{EventId, Metric, MetricFormat, Subject, Units, Window};
+use crate::types::{EventId, Metric, MetricFormat, Subject, TraceParent, Units, Window};
 
 use super::body::{self, Json};
 use super::check_service::CheckOutcome;
@@ -145,10 +147,39 @@ pub(super) const NOT_JUDGED: StatusDoc = problem(
 pub(super) async fn check(
     State(api): State<Arc<ApiState>>,
     caller: OfCaller,
+    Trace(traceparent): Trace,
     Json(body): Json<CheckBody>,
 ) -> Result<Allowed, Problem> {
     let CheckBody { subject, metric, units, record, id } = body;
-    decide(&api, &caller, Question { subject, metric, units, record, id }).await
+    decide(&api, &caller, Question { subject, metric, units, record, id, traceparent }).await
+}
+
+/// The trace of the request. One that is invalid or sent twice is none.
+#[derive(Debug)]
+pub(super) struct Trace(pub(super) Option<TraceParent>);
+
+impl Trace {
+    const HEADER: &str = "traceparent";
+
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let mut values = headers.get_all(Self::HEADER).iter();
+        let value = values.next().filter(|_| values.next().is_none());
+        Self(value.and_then(|value| TraceParent::from_field(value.as_bytes())))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Trace {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.headers))
+    }
+}
+
+impl Describe for Trace {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.header(Self::HEADER, "Of the W3C. The usage event gets it.", json!({"type": "string"}));
+    }
 }
 
 /// What is asked.
@@ -159,11 +190,12 @@ pub(super) struct Question {
     pub(super) units: Units,
     pub(super) record: bool,
     pub(super) id: Option<EventId>,
+    pub(super) traceparent: Option<TraceParent>,
 }
 
 /// Decides; a refusal is a problem.
 pub(super) async fn decide(api: &ApiState, caller: &OfCaller, question: Question) -> Result<Allowed, Problem> {
-    let Question { subject, metric, units, record, id } = question;
+    let Question { subject, metric, units, record, id, traceparent } = question;
     match &caller.0 {
         None if record => return Err(Problem::needs_token("record")),
         Some(caller) if record && !caller.scopes.contains(Scope::EventsWrite) => {
@@ -175,7 +207,7 @@ pub(super) async fn decide(api: &ApiState, caller: &OfCaller, question: Question
         return Err(Problem::bad_request(error.to_string()));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
-    let request = CheckRequest { subject, metric, units, record };
+    let request = CheckRequest { subject, metric, units, record, traceparent };
     let format = &api.observer.plans.format_of(&request.metric);
     match api.checks.decide(&request).await {
         CheckOutcome::Decided(decision) if decision.is_allowed() => {

@@ -63,8 +63,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
         ));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
-    let request =
-        CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
+    let (metric, units) = (metric.unwrap_or_default(), units.unwrap_or(Units::ONE));
+    let request = CheckRequest { subject, metric, units, record, traceparent: None };
     let partition = redis.partitions.partition_of(&request.subject);
     let decision = match check(partition, &ServerClock::default(), &request, &levels).await {
         Err(CheckError::Redis(error)) => {

@@ -138,7 +138,7 @@ async fn call(
     limits: &[AppliedLimit],
     rates: &[AppliedRate<'_>],
 ) -> RedisResult<Value> {
-    let CheckRequest { subject, metric, units, record } = request;
+    let CheckRequest { subject, metric, units, record, traceparent } = request;
     let mut call = SCRIPT.call().key(keys.stream()).arg(units.get()).arg(limits.len()).arg(rates.len());
     for AppliedLimit { level, first, second } in limits {
         let level = levels[*level].subject.as_str();
@@ -156,6 +156,9 @@ async fn call(
     if let Some(id) = record {
         call = call.arg("subject").arg(subject.as_str()).arg("metric").arg(metric.as_str());
         call = call.arg("units").arg(units.get()).arg("id").arg(id.as_str());
+        if let Some(traceparent) = traceparent {
+            call = call.arg("traceparent").arg(traceparent.as_str());
+        }
     }
     call.run(client).await
 }

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::types::subject::LEVELS_MAX;
-use crate::types::{EventId, LimitUnits, Metric, MetricFormat, MetricUnit, Period, Subject, Units, Window};
+use crate::types::{
+    EventId, LimitUnits, Metric, MetricFormat, MetricUnit, Period, Subject, TraceParent, Units, Window,
+};
 use quotabell_throttle::Admission;
 
 /// A request.
@@ -21,6 +23,8 @@ pub struct CheckRequest {
     pub units: Units,
     /// The id of the usage event that records an admitted request; `None` records nothing.
     pub record: Option<EventId>,
+    /// The trace of the request, which the event carries on.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// The decision on a request.

@@ -162,7 +162,8 @@ async fn events_in_every_form_are_appended_and_counted() {
 /// The receiver of an alert must find the request that used up the quota, in whatever form it was told.
 #[tokio::test]
 async fn the_trace_of_an_event_is_kept_in_every_form() {
-    let ingesting = Ingesting::start().await;
+    // A check that is not judged in time records nothing.
+    let ingesting = Ingesting::with(|setup| setup.env("QUOTABELL__CHECK__TIMEOUT", "5s")).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let plain = json!({"subject": "alice", "traceparent": trace});
     expect_accepted(&ingesting.send(JSON, plain.to_string()).await, 1);
@@ -180,13 +181,18 @@ async fn the_trace_of_an_event_is_kept_in_every_form() {
         ("ce-traceparent", trace),
     ];
     expect_accepted(&ingesting.api.send("POST", PATH, &headers, "").await, 1);
+    let headers = [("content-type", JSON), ("traceparent", trace)];
+    let record = json!({"subject": "alice", "record": true}).to_string();
+    for path in ["/v1/check", "/v1/authorize?subject=alice&record=true"] {
+        assert_eq!(ingesting.api.send("POST", path, &headers, record.clone()).await.status, 200, "{path}");
+    }
     for event in [json!({"subject": "alice", "traceparent": null}), json!({"subject": "alice", "traceparent": 5})] {
         let untraced = ingesting.send(JSON, event.to_string()).await;
         assert_eq!(untraced.status, 202, "usage counts without a trace: {}", untraced.text);
     }
     let mut entries = ingesting.entries().await;
-    assert_eq!(entries.split_off(4), ["subject=alice", "subject=alice"]);
-    assert!(entries.len() == 4 && entries.iter().all(|entry| entry.contains(trace)), "{entries:?}");
+    assert_eq!(entries.split_off(6), ["subject=alice", "subject=alice"]);
+    assert!(entries.len() == 6 && entries.iter().all(|entry| entry.contains(trace)), "{entries:?}");
     ingesting.daemon.drain().await;
 }
 

@@ -82,7 +82,8 @@ fn the_headers_of_gateways_are_documented() {
         let parameters = documented.operation("GET", path)["parameters"].as_array().expect("parameters");
         let headers: Vec<&Value> =
             parameters.iter().filter(|one| one["in"] == "header").map(|one| &one["name"]).collect();
-        let names = ["X-Quota-Subject", "X-Quota-Metric", "X-Quota-Units", "X-Quota-Id", "X-Quota-Record"];
+        let names =
+            ["X-Quota-Subject", "X-Quota-Metric", "X-Quota-Units", "X-Quota-Id", "X-Quota-Record", "traceparent"];
         assert_eq!(headers, names, "{path}");
     }
 }

@@ -58,7 +58,13 @@ fn period(window: Window, zone: &str, at: UnixMs) -> PeriodSpan {
 }
 
 fn question(who: &Subject, asked: u64) -> CheckRequest {
-    CheckRequest { subject: who.clone(), metric: Metric::default(), units: units(asked), record: None }
+    CheckRequest {
+        subject: who.clone(),
+        metric: Metric::default(),
+        units: units(asked),
+        record: None,
+        traceparent: None,
+    }
 }
 
 impl Gate {
