@@ -16,9 +16,10 @@ use super::delivery_log;
 use super::destination_health::DestinationHealth;
 use super::error::chain;
 use super::fan_out::FanOutReply;
-use super::lease::LeasedDelivery;
+use super::lease::{DeliverySet, LeasedDelivery};
 use super::leased_message::LeasedMessage;
 use super::leased_recipients::LeasedRecipients;
+use super::notice_judge::Verdict;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
@@ -31,6 +32,7 @@ use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ContactsSource, ResolvedContacts};
 use crate::redis_client::backoff::BackoffPolicy;
+use crate::redis_client::replace_field::replace_field;
 use crate::subjects::SubjectMutes;
 use crate::types::{Channel, DisabledState, Notification, QuotaNotification, meters};
 
@@ -180,7 +182,15 @@ impl<N: Notifier> DeliveryWorker<N> {
             return Some(Settlement::Released(Duration::ZERO));
         };
         let request = request_of(leased, contact, contacts, start_by)?;
-        let attempt = self.shared.notifier.attempt(request);
+        let attempt = async {
+            match self.hold_back(None, &[leased], &[request]).await.pop().expect("a verdict for each") {
+                Ok(present) => {
+                    let notification = present.as_ref().unwrap_or(request.notification);
+                    self.shared.notifier.attempt(AttemptRequest { notification, ..request }).await
+                }
+                Err(unsent) => unsent,
+            }
+        };
         let settlement = within_lease(leased, slot, attempt, is_answered).await?;
         if let Settlement::Throttled(_) = settlement {
             counter!(meters::DELIVERIES_THROTTLED, "channel" => leased.channel.as_str()).increment(1);
@@ -189,6 +199,28 @@ impl<N: Notifier> DeliveryWorker<N> {
             Some(contacts) => self.judge_contact(leased, contact, contacts, settlement).await,
             None => Some(settlement),
         }
+    }
+
+    /// Like [`Notifier::hold_back`], and stores what has changed before it is sent: receivers that know an id expect
+    /// the same content under it.
+    pub(super) async fn hold_back(
+        &self,
+        set: Option<&DeliverySet>,
+        leased: &[&LeasedDelivery],
+        requests: &[AttemptRequest<'_>],
+    ) -> Vec<Verdict> {
+        let OutboxContext { client, keys, .. } = &self.shared.outbox;
+        let mut verdicts = self.shared.notifier.hold_back(set, requests).await;
+        for (LeasedDelivery { id, json, .. }, verdict) in leased.iter().zip(&mut verdicts) {
+            let Ok(Some(present)) = verdict else { continue };
+            let changed = |stored: &str| (stored.as_bytes() == json).then(|| present.to_json());
+            let stored = replace_field(client, &keys.delivery(id), present.kind().as_str(), changed).await;
+            if let Err(error) = stored {
+                tracing::debug!(delivery = %id, %error, "a changed notice could not be stored");
+                *verdict = Err(Settlement::Released(BackoffPolicy::RECONNECT.max_interval));
+            }
+        }
+        verdicts
     }
 
     /// The latest start of an attempt; `None` if it must not start any more. An attempt that is longer than its lease

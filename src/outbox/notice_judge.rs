@@ -1,4 +1,4 @@
-//! The interface through which the outbox asks whether a notice is still true.
+//! The interface through which the outbox asks whether a notification is still true, and what follows from the answer.
 //!
 //! The rules of forecasts and of the ends of alerts are above the outbox, which calls them through a trait.
 
@@ -10,12 +10,18 @@ use redis::RedisResult;
 use super::attempt_request::AttemptRequest;
 use super::settle::Settlement;
 use crate::channels::BoxFuture;
-use crate::redis_client::backoff::BackoffPolicy;
-use crate::types::{Alert, AlertId, ContactId, Notification, ResolvedNotice, UnixMs, UsageNotice};
+use crate::types::{Alert, AlertId, ContactId, EndReason, Notification, ResolvedNotice, UnixMs, UsageNotice};
 
 /// If its first attempt is within this time after a notice of usage was raised, the notice is sent as it was raised.
 /// Times of forecasts are rounded to as much.
 const TOLD_AS_RAISED: Duration = Duration::from_secs(600);
+
+/// How long a higher limit or a credit has to last before the end of alerts is told. An incident that was closed stays
+/// closed, and whoever mistypes a limit corrects it at once.
+const RESOLVED_AFTER: Duration = Duration::from_secs(3);
+/// How long the end of alerts waits for what it depends on: a quarter of its age within these bounds.
+const RESOLVED_WAIT_MIN: Duration = Duration::from_millis(250);
+const RESOLVED_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Judges notices immediately before they are sent.
 pub trait NoticeJudge: fmt::Debug + Send + Sync {
@@ -55,22 +61,58 @@ pub enum ResolvedVerdict {
     Never,
 }
 
-/// A notice of usage as it is true now, or what to record instead of an attempt. `None` if it was attempted soon after
-/// it was raised: it keeps its content in later attempts, until the time that it tells.
-pub(super) async fn present_usage(
+/// What to record if a notification may not be sent now, else the notification as it is true now, if that has changed.
+/// Only a first attempt changes it: later ones tell the same under the same id.
+pub type Verdict = Result<Option<Notification>, Settlement>;
+
+/// Alerts are told as they were raised.
+pub(super) async fn judge_alert(
+    alert: &Alert,
+    judge: &dyn NoticeJudge,
+    request: &AttemptRequest<'_>,
+) -> RedisResult<Verdict> {
+    // What the contact may have got is sent again, so that it also gets the end. And no end of a fresh alert has lasted
+    // long enough: a storm of alerts reads nothing here.
+    let is_fresh = request.waited_until.is_none() && request.now.since(alert.raised_at_ms) < RESOLVED_AFTER;
+    if request.may_have_arrived || is_fresh {
+        return Ok(Ok(None));
+    }
+    let has_waited = request.waited_until.is_some() && request.attempts <= 1;
+    let is_true = judge.is_alert_true(alert, has_waited.then_some(&request.contact.id), request.now).await?;
+    Ok(if is_true { Ok(None) } else { Err(Settlement::Expired) })
+}
+
+/// A notice of usage that was attempted soon after it was raised, or before, keeps its content until the time that it
+/// tells.
+pub(super) async fn judge_usage(
     notice: &UsageNotice,
     judge: &dyn NoticeJudge,
     request: &AttemptRequest<'_>,
-) -> Result<Option<Notification>, Settlement> {
-    let has_waited = request.first_attempt.since(notice.raised_at.0) > TOLD_AS_RAISED;
+) -> RedisResult<Verdict> {
+    let has_waited = request.attempts <= 1 && request.first_attempt.since(notice.raised_at.0) > TOLD_AS_RAISED;
     let is_past = notice.expected_at.is_some_and(|expected| request.now >= expected.0);
-    match judge.usage(notice, request.now).await {
-        Ok(Some(present)) if has_waited => Ok(Some(Notification::Usage(present))),
-        Ok(Some(_)) if !is_past => Ok(None),
-        Ok(_) => Err(Settlement::Expired),
-        Err(error) => {
-            tracing::debug!(delivery = %request.delivery, %error, "a notice could not be judged");
-            Err(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
-        }
+    Ok(match judge.usage(notice, request.now).await? {
+        Some(present) if has_waited => Ok(Some(Notification::Usage(present))),
+        Some(_) if !is_past => Ok(None),
+        _ => Err(Settlement::Expired),
+    })
+}
+
+/// The end of alerts, if it leaves together with these.
+pub(super) async fn judge_resolved(
+    notice: &ResolvedNotice,
+    judge: &dyn NoticeJudge,
+    request: &AttemptRequest<'_>,
+    sent_together: &[&AlertId],
+) -> RedisResult<Verdict> {
+    let age = request.now.since(notice.raised_at.0);
+    if notice.reason != EndReason::Reset && age < RESOLVED_AFTER {
+        return Ok(Err(Settlement::Released(RESOLVED_AFTER - age)));
     }
+    Ok(match judge.resolved(notice, &request.contact.id, sent_together, request.now).await? {
+        ResolvedVerdict::True(present) if request.attempts <= 1 => Ok(Some(Notification::Resolved(*present))),
+        ResolvedVerdict::True(_) => Ok(None),
+        ResolvedVerdict::Later => Err(Settlement::Released((age / 4).clamp(RESOLVED_WAIT_MIN, RESOLVED_WAIT_MAX))),
+        ResolvedVerdict::Never => Err(Settlement::Expired),
+    })
 }

@@ -14,7 +14,7 @@ use super::config::RetryConfig;
 use super::consent::{ConsentRequestError, ConsentRequests};
 use super::lease::DeliverySet;
 use super::message_labels::MessageLabels;
-use super::notice_judge::{NoticeJudge, ResolvedVerdict, present_usage};
+use super::notice_judge::{NoticeJudge, Verdict, judge_alert, judge_resolved, judge_usage};
 use super::retry_policy::{EndedAttempt, settlement_after};
 use super::settle::Settlement;
 use crate::channels::{
@@ -27,7 +27,7 @@ use crate::redis_client::backoff::BackoffPolicy;
 use crate::signing::PortalUrls;
 use crate::subjects::Plans;
 use crate::types::{
-    AlertId, Channel, EndReason, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
+    AlertId, Channel, Metric, Notification, Outcome, OutcomeClass, QuotaNotification, Secret, Subject,
     VerificationRequest, Window, nonce,
 };
 
@@ -35,28 +35,21 @@ use crate::types::{
 /// still sent: two hours, as for the shortest window.
 const AFTER_WAIT_MS: i64 = 2 * 3_600_000;
 
-/// How long a higher limit or a credit has to last before the end of alerts is told. An incident that was closed stays
-/// closed, and whoever mistypes a limit corrects it at once.
-const RESOLVED_AFTER: Duration = Duration::from_secs(3);
-/// How long the end of alerts waits for what it depends on: a quarter of its age within these bounds.
-const RESOLVED_WAIT_MIN: Duration = Duration::from_millis(250);
-const RESOLVED_WAIT_MAX: Duration = Duration::from_secs(60);
-
 /// Makes attempts: [`ChannelNotifier`] in the daemon, a fake in tests.
 pub trait Notifier: Send + Sync + 'static {
     /// The deadline of one attempt on this channel; [`Notifier::attempt`] keeps it.
     fn timeout(&self, channel: Channel) -> Duration;
 
-    /// Makes one attempt and returns what to record. Records nothing.
-    fn attempt(&self, request: AttemptRequest<'_>) -> impl Future<Output = Settlement> + Send;
-
-    /// What to record for those of a set that may not be sent now. For the others the notification as it is true now,
-    /// if that has changed. Records nothing.
+    /// What to record for those of a message that may not be sent now, of the only one or of a set. For the others the
+    /// notification as it is true now, if that has changed. Records nothing.
     fn hold_back(
         &self,
-        set: &DeliverySet,
+        set: Option<&DeliverySet>,
         requests: &[AttemptRequest<'_>],
-    ) -> impl Future<Output = Vec<Result<Option<Notification>, Settlement>>> + Send;
+    ) -> impl Future<Output = Vec<Verdict>> + Send;
+
+    /// Makes one attempt at what is not held back, and returns what to record. Records nothing.
+    fn attempt(&self, request: AttemptRequest<'_>) -> impl Future<Output = Settlement> + Send;
 
     /// Makes one attempt at one contact for those of a set that may be sent. Returns what to record for each request.
     /// Records nothing.
@@ -102,59 +95,19 @@ impl ChannelNotifier {
         Self { labels: MessageLabels { portal, ..self.labels }, ..self }
     }
 
-    /// What to record instead of an attempt, if an alert is not true any more, or nobody knows.
-    async fn untrue(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
-        let judge = self.judge.as_ref()?;
-        let is_true = match request.notification {
-            // What the contact may have got is sent again, so that it also gets the end.
-            Notification::Alert(_) if request.may_have_arrived => return None,
-            // No end has lasted long enough. A storm of alerts reads nothing here.
-            Notification::Alert(alert)
-                if request.waited_until.is_none() && request.now.since(alert.raised_at_ms) < RESOLVED_AFTER =>
-            {
-                return None;
-            }
-            Notification::Alert(alert) => {
-                let has_waited = request.waited_until.is_some() && request.attempts <= 1;
-                judge.is_alert_true(alert, has_waited.then_some(&request.contact.id), request.now).await
-            }
-            _ => return None,
+    /// What a notification says now, an end if it leaves together with these alerts.
+    async fn judge(&self, request: &AttemptRequest<'_>, sent_together: &[&AlertId]) -> Verdict {
+        let Some(judge) = self.judge.as_deref() else { return Ok(None) };
+        let judged = match request.notification {
+            Notification::Alert(alert) => judge_alert(alert, judge, request).await,
+            Notification::Usage(notice) => judge_usage(notice, judge, request).await,
+            Notification::Resolved(notice) => judge_resolved(notice, judge, request, sent_together).await,
+            _ => Ok(Ok(None)),
         };
-        match is_true {
-            Ok(true) => None,
-            Ok(false) => Some(Settlement::Expired),
+        match judged {
+            Ok(verdict) => verdict,
             Err(error) => {
-                tracing::debug!(delivery = %request.delivery, %error, "an alert could not be judged");
-                Some(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
-            }
-        }
-    }
-
-    /// A notice as it is true now, an end if it leaves together with these alerts; or what to record instead of an
-    /// attempt. `None` for what is sent as it was raised.
-    async fn present(
-        &self,
-        request: &AttemptRequest<'_>,
-        sent_together: &[&AlertId],
-    ) -> Result<Option<Notification>, Settlement> {
-        let Some(judge) = &self.judge else { return Ok(None) };
-        let notice = match request.notification {
-            Notification::Usage(notice) => return present_usage(notice, judge.as_ref(), request).await,
-            Notification::Resolved(notice) => notice,
-            _ => return Ok(None),
-        };
-        let age = request.now.since(notice.raised_at.0);
-        if notice.reason != EndReason::Reset && age < RESOLVED_AFTER {
-            return Err(Settlement::Released(RESOLVED_AFTER - age));
-        }
-        match judge.resolved(notice, &request.contact.id, sent_together, request.now).await {
-            Ok(ResolvedVerdict::True(notice)) => Ok(Some(Notification::Resolved(*notice))),
-            Ok(ResolvedVerdict::Later) => {
-                Err(Settlement::Released((age / 4).clamp(RESOLVED_WAIT_MIN, RESOLVED_WAIT_MAX)))
-            }
-            Ok(ResolvedVerdict::Never) => Err(Settlement::Expired),
-            Err(error) => {
-                tracing::debug!(delivery = %request.delivery, %error, "the end of alerts could not be judged");
+                tracing::debug!(delivery = %request.delivery, %error, "a notification could not be judged");
                 Err(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
             }
         }
@@ -250,20 +203,33 @@ impl Notifier for ChannelNotifier {
         self.channels.timeout(channel)
     }
 
-    /// Sends the message unless there is a reason not to; ends within [`Self::timeout`] of `start_by`. A repetition
-    /// sends again, with the same id.
+    async fn hold_back(&self, set: Option<&DeliverySet>, requests: &[AttemptRequest<'_>]) -> Vec<Verdict> {
+        let is_repeated = set.is_some_and(|set| set.attempt > 1);
+        let are_all_quiet = requests.iter().all(|request| ended(request).is_some() || quiet(request).is_some());
+        let is_end = |request: &AttemptRequest<'_>| matches!(request.notification, Notification::Resolved(_));
+        let mut verdicts = Vec::with_capacity(requests.len());
+        for request in requests {
+            // A repeated message is sent again whole: what need not wait takes the others along.
+            let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
+            verdicts.push(match unsent {
+                Some(unsent) => Err(unsent),
+                None if is_end(request) => Ok(None),
+                None => self.judge(request, &[]).await,
+            });
+        }
+        // An end may follow the alerts that are sent with it, so those are judged first.
+        let sent = requests.iter().zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
+        let alerts: Vec<&AlertId> = sent.filter_map(|(request, _)| request.notification.alert_id()).collect();
+        let ends = requests.iter().zip(&mut verdicts).filter(|(request, verdict)| is_end(request) && verdict.is_ok());
+        for (request, verdict) in ends {
+            *verdict = self.judge(request, &alerts).await;
+        }
+        verdicts
+    }
+
+    /// Sends the message within the cap; ends within [`Self::timeout`] of `start_by`. A repetition sends again, with
+    /// the same id.
     async fn attempt(&self, request: AttemptRequest<'_>) -> Settlement {
-        if let Some(unsent) = ended(&request).or_else(|| quiet(&request)) {
-            return unsent;
-        }
-        if let Some(untrue) = self.untrue(&request).await {
-            return untrue;
-        }
-        let present = match self.present(&request, &[]).await {
-            Ok(present) => present,
-            Err(untold) => return untold,
-        };
-        let request = AttemptRequest { notification: present.as_ref().unwrap_or(request.notification), ..request };
         let labels = match self.labels.labels_of(&[&request], request.notification.id()).await {
             Ok(mut labels) => labels.remove(0),
             Err(unsent) => return unsent,
@@ -281,32 +247,6 @@ impl Notifier for ChannelNotifier {
             }
         };
         not_after_expiry(self.settlement(&request, outcome), &request)
-    }
-
-    async fn hold_back(
-        &self,
-        set: &DeliverySet,
-        requests: &[AttemptRequest<'_>],
-    ) -> Vec<Result<Option<Notification>, Settlement>> {
-        let is_repeated = set.attempt > 1;
-        let are_all_quiet = requests.iter().all(|request| ended(request).is_some() || quiet(request).is_some());
-        let mut verdicts = Vec::with_capacity(requests.len());
-        for request in requests {
-            // A repeated message is sent again whole: what need not wait takes the others along.
-            let unsent = ended(request).or_else(|| quiet(request).filter(|_| !is_repeated || are_all_quiet));
-            let unsent = match unsent {
-                Some(unsent) => Some(unsent),
-                None => self.untrue(request).await,
-            };
-            verdicts.push(unsent.map_or(Ok(None), Err));
-        }
-        // An end may follow the alerts that are sent with it, so those are judged first.
-        let sent = requests.iter().zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
-        let alerts: Vec<&AlertId> = sent.filter_map(|(request, _)| request.notification.alert_id()).collect();
-        for (request, verdict) in requests.iter().zip(&mut verdicts).filter(|(_, verdict)| verdict.is_ok()) {
-            *verdict = self.present(request, &alerts).await;
-        }
-        verdicts
     }
 
     async fn attempt_set(&self, set: &DeliverySet, requests: &[AttemptRequest<'_>]) -> Vec<Settlement> {

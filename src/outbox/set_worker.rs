@@ -62,7 +62,8 @@ impl<N: Notifier> DeliveryWorker<N> {
             let request = request_of(leased, contact, contacts.as_ref(), start_by);
             requests.push(request.expect("only readable notifications are attempted"));
         }
-        let verdicts = self.shared.notifier.hold_back(set, &requests).await;
+        let leased: Vec<&LeasedDelivery> = sendable.iter().map(|(leased, ..)| *leased).collect();
+        let verdicts = self.hold_back(Some(set), &leased, &requests).await;
         let mut sent = Vec::with_capacity(sendable.len());
         for ((one, request), verdict) in sendable.iter().zip(requests).zip(&verdicts) {
             match verdict {

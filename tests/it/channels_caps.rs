@@ -13,7 +13,7 @@ use quotabell::channels::{ChannelSettings, DnsConfig, Labels, Sample, TestKind};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
-use quotabell::outbox::{AttemptRequest, Notifier, Settlement};
+use quotabell::outbox::{AttemptRequest, Settlement};
 use quotabell::redis_client::RedisClient;
 use quotabell::types::{Channel, DeliveryId, Keys, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
 use tokio::time::Instant;
@@ -109,7 +109,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         now,
         start_by: attempt.start_by,
     };
-    sender.notifier.attempt(request).await
+    sender.attempt(request).await
 }
 
 fn webhook(url: &str) -> Contact {

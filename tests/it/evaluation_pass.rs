@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;
-use crate::support::eventually::eventually;
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::json as stored;
-use crate::support::receivers::HttpCatcher;
+use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::recorded_usage::RecordedUsage;
 use crate::support::usual_usage::zone_at_noon;
-use crate::support::webhook_receiver::secret;
+use crate::support::webhook_receiver::{secret, verify};
 use quotabell::contacts::Contact;
 use quotabell::evaluation::pass::PassSlice;
 use quotabell::evaluation::{HourlyPass, StoredNoticeJudge};
@@ -312,6 +312,83 @@ async fn notices_reach_the_receiver_across_kills() {
     kinds.sort_unstable();
     assert_eq!(kinds, ["quota.forecast", "quota.forecast", "quota.spike", "quota.spike"], "{told:?}");
     assert!(told.values().all(|ids| ids.len() == 1), "{told:?}");
+}
+
+/// Nobody is woken by a forecast. In the morning it tells the numbers of the morning, and whoever refused it gets the
+/// same bytes again: receivers know the id. A forecast that came to nothing in the night is not told.
+#[tokio::test]
+async fn a_forecast_waits_for_the_end_of_a_quiet_time_and_then_tells_one_thing() {
+    let passes = Passes::start().await;
+    let now = passes.usage.now().await;
+    let zone = zone_at_noon(now);
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a free port");
+    let quiet_at = |time: &str| {
+        let mut contact = Contact::webhook(&receiver.url("/"), Secret::new(secret(7)));
+        contact.filter.quiet = Some(time.parse().expect("a quiet time"));
+        stored(&[contact])
+    };
+    let (noon, morning) = (quiet_at("09:00-15:00"), quiet_at("05:00-11:00"));
+    let subjects = ["alice", "bob"];
+    for subject in subjects {
+        let fields = [("plan", "asks"), ("timezone", zone.name()), ("contacts", &noon)];
+        passes.usage.set(subject, &fields).await;
+    }
+    let today = DaySpan::containing(zone, now).expect("a day");
+    passes.play(&subjects, zone, today.day.before(8).expect("a day"), today.start).await;
+    let counted = async |units| {
+        for subject in subjects {
+            passes.usage.count(subject, "requests", today.day, units).await;
+        }
+    };
+    counted(2_400).await;
+    assert_eq!(passes.pass(now.plus(-HOUR_MS)).await.notices, 2);
+
+    let url = passes.usage.server.url();
+    let run = |line: &str| quotabell(line.split_whitespace()).redis(&url).run();
+    let daemon = DaemonSetup::on(&url)
+        .env("QUOTABELL__PLANS__ASKS__LIMITS", r#"{"requests":"3000/day"}"#)
+        .env("QUOTABELL__PLANS__ASKS__FORECAST", r#"{"windows":["day"]}"#)
+        .env("QUOTABELL__RETRY__FIRST", "1h")
+        .env("QUOTABELL__RETRY__MAX_INTERVAL", "1h")
+        .start()
+        .await;
+    let deliveries = |state: &str| run(&format!("deliveries list --state {state} --json")).expect_json();
+    let waiting = eventually("both wait for the end", || async {
+        let pending = deliveries("pending");
+        let waits = |of: &Value| of["attempts"] == 0 && of["next_due"].as_str() > of["created_at"].as_str();
+        (pending.len() == 2 && pending.iter().all(waits)).then_some(pending)
+    })
+    .await;
+    assert!(receiver.try_next().is_none());
+
+    counted(2_600).await;
+    run("subject set bob --limit requests=9000/day").expect_done();
+    let mut ids = BTreeMap::new();
+    for of in &waiting {
+        let (subject, id) = (of["subject"].as_str().expect("text"), of["id"].as_str().expect("text"));
+        passes.usage.set(subject, &[("contacts", &morning)]).await;
+        ids.insert(subject, id);
+    }
+    run(&format!("deliveries retry {} {}", ids["alice"], ids["bob"])).expect_done();
+    let refused = tokio::time::timeout(WAIT_MAX, receiver.next()).await.expect("a request in time");
+    counted(2_700).await;
+    eventually("the refusal is recorded", || async {
+        let pending = deliveries("pending");
+        (pending.len() == 1 && pending[0]["attempts"] == 1 && pending[0]["last_error"].is_string()).then_some(())
+    })
+    .await;
+    run(&format!("deliveries retry {}", ids["alice"])).expect_done();
+    let again = tokio::time::timeout(WAIT_MAX, receiver.next()).await.expect("a request in time");
+    let (first, second) = (verify(&refused, &secret(7)), verify(&again, &secret(7)));
+    assert_eq!(
+        (first.body["type"].as_str(), first.body["data"]["used"].as_u64()),
+        (Some("quota.forecast"), Some(2_600))
+    );
+    assert_eq!((second.id, &again.body), (first.id, &refused.body));
+    eventually("all is settled", || async { deliveries("pending").is_empty().then_some(()) }).await;
+    assert_eq!(deliveries("expired")[0]["id"], ids["bob"], "another limit has a forecast of its own");
+    assert!(receiver.try_next().is_none());
+    daemon.drain().await;
 }
 
 /// A mark without a pass before is one of a new deployment.

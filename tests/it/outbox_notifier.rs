@@ -118,7 +118,6 @@ async fn attempt_after_wait(
     let notification = Notification::Alert(alert);
     let Attempt { ever: attempts, number, first, now } = attempt;
     sender
-        .notifier
         .attempt(AttemptRequest {
             subject_name: None,
             zone: None,
@@ -371,7 +370,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         now: RAISED,
         start_by: soon(),
     };
-    assert!(matches!(sender.notifier.attempt(request).await, Settlement::Delivered(_)));
+    assert!(matches!(sender.attempt(request).await, Settlement::Delivered(_)));
     let content = ParsedMail::parse(&server.next().await.text()).parts[0].content.clone();
     assert!(content.contains("80.0% of its tokens quota"), "{content}");
 }
@@ -412,7 +411,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
             now,
             start_by: soon(),
         };
-        sender.notifier.attempt(request).await
+        sender.attempt(request).await
     };
     // The next attempt would be due about 5 s later.
     assert!(matches!(attempt(1, expires.plus(-60_000)).await, Settlement::Retry(..)));
@@ -467,7 +466,7 @@ async fn attempt_set(
     let request = |(notification, delivery)| request_at(notification, delivery, contact, attempt);
     let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
     let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
-    let verdicts = sender.notifier.hold_back(&set, &requests).await;
+    let verdicts = sender.notifier.hold_back(Some(&set), &requests).await;
     let sent = requests.iter().zip(&verdicts).filter_map(|(request, verdict)| {
         let notification = verdict.as_ref().ok()?.as_ref().unwrap_or(request.notification);
         Some(AttemptRequest { notification, ..*request })
@@ -573,6 +572,9 @@ async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
     let items = &body["data"]["items"];
     assert_eq!((&items[0]["type"], &items[1]["type"]), (&"quota.threshold_reached".into(), &"quota.resolved".into()));
     assert_eq!(items[1]["data"]["used"], 7, "as it is true now");
+    attempt_set(&sender, &contact, &both, 2).await;
+    let again: serde_json::Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    assert_eq!(again["data"]["items"][1]["data"]["used"], 0, "as it was stored for the first attempt");
 
     let long_over = Alert { resets_at: Some(Rfc3339(RAISED.plus(-72 * HOUR_MS))), ..alert() };
     let held = attempt_set(&sender, &contact, &[end_of(&alert(), 3_000), Notification::Alert(long_over)], 1).await;
@@ -605,7 +607,7 @@ async fn an_ended_alert_is_sent_only_if_it_may_have_arrived_or_is_fresh() {
     ] {
         let now = RAISED.plus(late_ms);
         let request = AttemptRequest { may_have_arrived, now, ..request_at(&ended, &delivery, &contact, attempt) };
-        let settled = sender.notifier.attempt(request).await;
+        let settled = sender.attempt(request).await;
         match settled {
             Settlement::Delivered(_) => assert!(is_sent, "attempt {attempt} after {late_ms} ms"),
             other => assert_eq!((other, is_sent), (Settlement::Expired, false), "attempt {attempt}"),
@@ -677,6 +679,8 @@ async fn a_notice_that_waited_is_told_as_it_is_true_now() {
     for (age_ms, expected_ms, attempt, used) in [
         (HOUR_MS, HOUR_MS, 1, Some(7)),
         (HOUR_MS, -1, 1, Some(7)),
+        (HOUR_MS, HOUR_MS, 2, Some(4_000)),
+        (HOUR_MS, -1, 2, None),
         (60_000, HOUR_MS, 1, Some(4_000)),
         (60_000, HOUR_MS, 2, Some(4_000)),
         (60_000, -1, 2, None),

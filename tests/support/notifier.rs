@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use quotabell::channels::{BoxFuture, Caps, ChannelError, ChannelSettings, Channels, CodeAndLink};
 use quotabell::contacts::Contact;
-use quotabell::outbox::{ChannelNotifier, ConsentRequestError, ConsentRequests, RetryConfig, Settlement};
+use quotabell::outbox::{
+    AttemptRequest, ChannelNotifier, ConsentRequestError, ConsentRequests, Notifier as _, RetryConfig, Settlement,
+};
 use quotabell::redis_client::RedisClient;
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
@@ -63,6 +65,17 @@ impl Sending {
         let plans = Plans::new(&plans, "free").expect("free is there");
         let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, consents, plans);
         Ok(Self { channels, notifier })
+    }
+
+    /// An attempt of one delivery, as the worker makes it.
+    pub async fn attempt(&self, request: AttemptRequest<'_>) -> Settlement {
+        match self.notifier.hold_back(None, &[request]).await.pop().expect("a verdict") {
+            Ok(present) => {
+                let notification = present.as_ref().unwrap_or(request.notification);
+                self.notifier.attempt(AttemptRequest { notification, ..request }).await
+            }
+            Err(unsent) => unsent,
+        }
     }
 
     /// The same without Redis, for settings without caps.

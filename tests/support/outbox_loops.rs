@@ -8,9 +8,9 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
     AttemptRequest, DeliverySet, DispatcherConfig, FanOutLoop, MultiplePolicy, Notifier, OutboxContext, OutboxError,
-    Settlement, Slots,
+    Settlement, Slots, Verdict,
 };
-use quotabell::types::{Alert, Channel, DeliveryId, Notification, OutcomeClass};
+use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -122,14 +122,11 @@ impl Notifier for FakeNotifier {
         }
     }
 
-    async fn hold_back(
-        &self,
-        _: &DeliverySet,
-        requests: &[AttemptRequest<'_>],
-    ) -> Vec<Result<Option<Notification>, Settlement>> {
+    async fn hold_back(&self, set: Option<&DeliverySet>, requests: &[AttemptRequest<'_>]) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         for request in requests {
-            let waits = (self.waits)(request).then_some(Settlement::Released(Duration::from_secs(3600)));
+            let waits =
+                (set.is_some() && (self.waits)(request)).then_some(Settlement::Released(Duration::from_secs(3600)));
             verdicts.push(waits.map_or(Ok(None), Err));
         }
         verdicts
