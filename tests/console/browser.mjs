@@ -1,4 +1,4 @@
-// A browser whose pages must not log anything, and what axe and the width of the window say of a page.
+// A browser whose pages must not log anything, and what axe, the width of the window and the boxes say of a page.
 import { mkdir } from "node:fs/promises";
 import AxeBuilder from "@axe-core/playwright";
 import { chromium } from "playwright-core";
@@ -43,5 +43,14 @@ export const obstacles = async (page, name) => {
     `${name}: ${id}: ${nodes.map((node) => node.html).join(" ").slice(0, 300)}`);
   const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wider > 0) found.push(`${name} is ${wider} px wider than the window`);
+  const covered = await page.evaluate(() => {
+    const parts = [...document.querySelectorAll(":is(header, .bar) :is(h1, time, a, button, input, summary)")];
+    const shown = parts.filter((part) => part.checkVisibility()).map((part) => [part, part.getBoundingClientRect()]);
+    const overlap = (a, b) =>
+      Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+    return shown.flatMap(([one, box], at) => shown.slice(at + 1).filter(([, other]) => overlap(box, other))
+      .map(([other]) => `${one.textContent.trim()} and ${other.textContent.trim()}`));
+  });
+  found.push(...covered.map((both) => `${name}: ${both} overlap`));
   return found;
 };
