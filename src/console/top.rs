@@ -49,16 +49,18 @@ pub(super) async fn top(
         Ranking::Made(view) => (Some(view), None),
     };
     let from: usize = position(&asked.after)?.unwrap_or(0);
-    let mut next = None;
+    let (mut next, mut ranked) = (None, 0);
     if let Some(view) = &mut view {
+        ranked = view.subjects.len();
         let until = from.saturating_add(ROWS_MAX);
-        next = (view.subjects.len() > until).then(|| Cursor(until).to_string());
+        next = (ranked > until).then(|| Cursor(until).to_string());
         view.subjects = std::mem::take(&mut view.subjects).into_iter().skip(from).take(ROWS_MAX).collect();
     }
     let next = asked.href("top", next.as_deref());
+    let begin = asked.href("top", Some(&Cursor(0).to_string()));
     let (windows, metric) = (Window::ALL, Metric::default());
     let metric = set(&asked.metric).unwrap_or(metric.as_str());
-    let content = context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, from, next, again, windows => shown(&windows) };
+    let content = context! { title => TOP, view => shown(&view), asked => shown(&asked), metric, from, next, ranked, ranked_max => TOP_MAX, begin, again, windows => shown(&windows) };
     Ok(rendered_html("top.html", &visitor, content))
 }
 

@@ -1,10 +1,12 @@
-//! The console's lists of subjects and of mutes, with more subjects than a page shows, and with more than are read
-//! while a page waits.
+//! The console's lists of subjects and of mutes, and its ranking, with more subjects than a page shows, and with more
+//! than are read while a page waits.
 
 use crate::support::books::server_time;
-use crate::support::console::{READ, Visitor, decoded, found, with_tokens};
+use crate::support::console::{READ, Visitor, decoded, found, judge, with_tokens};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
+use quotabell::types::{Day, Metric, keys};
+use quotabell::views::Cursor;
 
 /// Subjects with settings: more than two pages.
 const SUBJECTS: usize = 250;
@@ -28,7 +30,10 @@ async fn with_settings(subjects: usize) -> Outbox {
 
 /// The subjects that a page shows.
 fn names_of(html: &str) -> Vec<String> {
-    found(html, "<tr><td><a [^>]*><bdi>([^<]*)</bdi>").into_iter().map(str::to_owned).collect()
+    found(html, "<tr>(?:<td class=\"number\">[0-9,]+</td>)?<td><a [^>]*><bdi>([^<]*)</bdi>")
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The subjects of a page, once all names are read.
@@ -106,6 +111,35 @@ async fn what_changes_while_the_names_are_read_is_listed_in_the_end() {
     .await;
     assert_eq!(listed(&visitor, "/subjects?q=t-").await, (vec!["t-1".to_owned(), "t-2".to_owned()], None));
     assert_eq!(listed(&visitor, "/subjects?q=s-00").await.0.len(), 10 - usize::from(gone.starts_with("s-00")));
+    daemon.drain().await;
+}
+
+/// Somebody who looks for a customer after the last row must learn that it may still be counted.
+#[tokio::test]
+async fn a_ranking_says_where_it_ends_and_that_it_is_cut() {
+    let outbox = Outbox::start();
+    let today = Day::in_utc(server_time(&outbox.client).await).expect("in the calendar");
+    let counter = outbox.keys.usage(&Metric::default(), today, keys::bucket("s-000"));
+    let mut count = redis::cmd("HSET");
+    count.arg(counter);
+    for number in 0..1001 {
+        count.arg(name(number)).arg(1_000 + number);
+    }
+    let () = outbox.client.query(&count).await.expect("redis answers");
+    let (daemon, address, _folder) = with_tokens(&outbox).await;
+    let visitor = Visitor::new(address).log_in(READ).await;
+    let part = async |from: usize| {
+        let page = visitor.get(&format!("/top?by=used&period={today}&after={}", Cursor(from))).await;
+        judge("/top", &page);
+        page.text
+    };
+    let last = part(900).await;
+    assert!(names_of(&last).len() == 100 && !last.contains("rel=\"next\""), "{last}");
+    assert!(last.contains("a ranking has at most 1,000 subjects"), "{last}");
+    let past = part(1_000).await;
+    assert!(past.contains("The ranking ends before this part") && !past.contains("Nothing is counted"), "{past}");
+    let begin = decoded(found(&past, "<a href=\"(top[^\"]*)\">To its beginning")[0]);
+    assert_eq!(names_of(&visitor.get(&format!("/{begin}")).await.text).len(), 100, "{begin}");
     daemon.drain().await;
 }
 
