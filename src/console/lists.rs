@@ -247,10 +247,15 @@ pub(super) async fn deliveries(
     let from: Option<DeliveriesCursor> = position(&asked.after)?;
     let read = async {
         let listed = list_from(partitions, &filter, from, ROWS_MAX).await?;
-        let causes = match filter.state {
-            Some(DeliveryState::Dead) if from.is_none() => Some(dead_causes(partitions, None).await?),
+        let mut causes = match filter.state {
+            Some(DeliveryState::Dead) if from.is_none() && filter.is_of_causes() => {
+                Some(dead_causes(partitions, None).await?)
+            }
             _ => None,
         };
+        if let Some(of) = &mut causes {
+            of.causes.retain(|cause| filter.takes_cause(cause));
+        }
         let Partition { client, keys } = partitions.first();
         Ok::<_, redis::RedisError>((listed, causes, read_pause(client, keys).await?))
     };

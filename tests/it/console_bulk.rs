@@ -42,6 +42,20 @@ async fn a_replay_by_cause_keeps_to_what_the_preview_showed() {
     let other = die(&outbox, "dan", "TLS failed").await;
     let (daemon, address, _folder) = with_tokens(&outbox).await;
     let admin = Visitor::new(address).log_in(ADMIN).await;
+    // The counts by cause are those of the list below them.
+    for (filter, counts) in [
+        ("", &["3", "1"][..]),
+        ("&cause=TLS+failed", &["1"]),
+        ("&channel=webhook&destination=https://a.test", &["3", "1"]),
+        ("&destination=https://b.test", &[]),
+        ("&channel=email", &[]),
+        ("&subject=ann", &[]),
+    ] {
+        let page = admin.get(&format!("/deliveries?state=dead{filter}")).await;
+        judge("/deliveries", &page);
+        let causes = found(&page.text, "(?s)<h2>Dead by cause</h2>(.*?)</table>").concat();
+        assert_eq!(found(&causes, "<td class=\"number\">([0-9]+)</td>"), counts, "{filter}: {}", page.text);
+    }
     let page = admin.get("/deliveries?state=dead").await;
     let link = found(&page.text, "href=\"(act\\?do=replay&amp;state=dead[^\"]*mailbox[^\"]*)\"");
     let query = decoded(link.first().expect("a link by cause"));

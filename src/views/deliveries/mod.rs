@@ -266,6 +266,20 @@ impl DeliveryFilter {
             && (cause.is_none() && until.is_none() && alert.is_none())
     }
 
+    /// Whether it takes or leaves each [`DeadCauseView`] as a whole.
+    pub(crate) fn is_of_causes(&self) -> bool {
+        let Self { state: _, channel: _, destination: _, cause: _, subject, error, until, alert, since, before } = self;
+        (subject.is_none() && error.is_none() && until.is_none())
+            && (alert.is_none() && since.is_none() && before.is_none())
+    }
+
+    /// Whether the deliveries of this cause pass, as far as it depends on the cause.
+    pub(crate) fn takes_cause(&self, DeadCauseView { destination, channel, cause, .. }: &DeadCauseView) -> bool {
+        self.channel.is_none_or(|of| of == *channel)
+            && self.destination.as_ref().is_none_or(|of| of == destination)
+            && self.cause.as_ref().is_none_or(|of| of == cause)
+    }
+
     /// Whether this delivery passes.
     pub fn takes(&self, view: &DeliveryView) -> bool {
         self.state.is_none_or(|state| state == view.state)
