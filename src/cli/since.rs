@@ -15,8 +15,8 @@ pub enum Since {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "neither a duration, such as 30m, 6h or 3d, nor a date (midnight in UTC), such as 2026-11-21, nor a time in RFC \
-     3339 with offset, such as 2026-11-21T08:37:00Z"
+    "neither a duration, such as 30m, 6h or 3d, nor a date (midnight in UTC), such as 2026-11-21, nor a time, such as \
+     '2026-11-21 08:37:00 UTC' or 2026-11-21T08:37:00+07:00"
 )]
 pub struct SinceError;
 
@@ -54,7 +54,8 @@ mod tests {
         assert_eq!(before("90s"), Ok(10_000));
         assert_eq!(before("1970-01-01T00:00:01Z"), Ok(1000));
         assert_eq!(before("1970-01-02"), Ok(86_400_000));
-        for text in ["", "90", "2026-11-31", "2026-11", "2026-11-21T08:37:00", "1M", "yesterday"] {
+        assert_eq!(before("1970-01-01 00:00:01 UTC"), Ok(1000), "as pages show it");
+        for text in ["", "90", "2026-11-31", "2026-11", "2026-11-21T08:37:00", "2026-11-21 UTC", "1M", "yesterday"] {
             assert_eq!(before(text), Err(SinceError), "{text}");
         }
     }

@@ -57,15 +57,15 @@ impl FromStr for UnixMs {
     }
 }
 
-/// A time in RFC 3339, or a date: midnight in UTC.
+/// A time in RFC 3339 or as pages show it, such as `2026-11-21 08:37:00 UTC`; or a date: midnight in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeOrDate(pub UnixMs);
 
 /// The text is neither a time nor a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be a date (midnight in UTC), such as 2026-11-21, or a time in RFC 3339 with offset, such as \
-     2026-11-21T08:37:00Z"
+    "must be a date (midnight in UTC), such as 2026-11-21, or a time, such as 2026-11-21 08:37:00 UTC or \
+     2026-11-21T08:37:00+07:00"
 )]
 pub struct TimeOrDateError;
 
@@ -73,7 +73,9 @@ impl FromStr for TimeOrDate {
     type Err = TimeOrDateError;
 
     fn from_str(text: &str) -> Result<Self, TimeOrDateError> {
-        let at = text.parse().or_else(|_| format!("{text}T00:00:00Z").parse());
+        let of_page = text.strip_suffix(" UTC").map(|time| time.replacen(' ', "T", 1) + "Z");
+        let of_page = of_page.as_deref().unwrap_or(text);
+        let at = of_page.parse().or_else(|_| format!("{text}T00:00:00Z").parse());
         at.map(Self).map_err(|_| TimeOrDateError)
     }
 }

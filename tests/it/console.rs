@@ -237,7 +237,7 @@ async fn only_a_token_that_may_read_opens_pages() {
     // A mistake in one field must not cost the others, nor the way to other pages.
     for (page, wrong, said) in [
         ("near", "percent=0", "At least, %: "),
-        ("alerts", "since=2026-11-31", "Since: must be a date (midnight in UTC), such as 2026-11-21, or a time in RFC"),
+        ("alerts", "since=2026-11-31", "Since: must be a date (midnight in UTC), such as 2026-11-21, or a time, such as"),
         ("deliveries", "since=1h", "Since: must be a date"),
         ("top", "by=used&period=lately", "Period: "),
     ] {
@@ -251,8 +251,14 @@ async fn only_a_token_that_may_read_opens_pages() {
         assert!(filter.fields.contains(&(kept.0.to_owned(), kept.1.to_owned())), "{:?}", filter.fields);
         assert!(answer.text.contains("aria-label=\"Pages\"") && !answer.text.contains("data-refresh"));
     }
-    for page in ["/alerts?since=2026-11-21", "/deliveries?since=2026-11-21"] {
-        assert_eq!(read.get(page).await.status, 200, "{page}");
+    // A time as a row shows it is one for the filter.
+    for (page, names) in [("/alerts", "since"), ("/deliveries", "since"), ("/deliveries", "before")] {
+        let rows = read.get("/alerts").await.text;
+        let shown = found(&rows, "<td class=\"short\"><time [^>]*>([^<]*)</time>")[0];
+        for time in ["2026-11-21", "2026-11-21T08:37:00+07:00", shown] {
+            let answer = read.get(&format!("{page}?{names}={}", query_value(time))).await;
+            assert_eq!(answer.status, 200, "{page} {names}={time}: {}", answer.text);
+        }
     }
     // Logging out forgets the cookie.
     let out = admin.send("POST", "/logout", &same, "").await;
