@@ -190,6 +190,12 @@ async fn a_route_answers_by_the_token_alone() {
             assert_eq!(answer.status, status, "{path}{below}: {}", answer.text);
         }
     }
+    // The menu of a contact promises nothing that it lacks: the customer did not add the first.
+    let cards = visitor.get(&whole).await.text;
+    let cards = found(&cards, "(?s)<section class=\"card\" id=\"c[0-9]+\">(.*?)</section>");
+    assert_eq!(cards.iter().map(|card| card.contains("value=\"remove\"")).collect::<Vec<_>>(), [false, true]);
+    let menus = cards.iter().map(|card| found(card, "<summary>([^<]*)</summary>")[0]);
+    assert_eq!(menus.collect::<Vec<_>>(), ["Change this contact"; 2]);
     // With the link for viewing, the same for every form.
     let page = visitor.get(&view).await;
     assert!(
