@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header::LOCATION;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 
 use super::form::{PortalForm, finished};
@@ -29,7 +29,6 @@ use crate::verification::VerificationError;
 pub(super) async fn add(
     State(portal): WithPortal,
     ContactsVisitor(visitor): ContactsVisitor,
-    headers: HeaderMap,
     uri: Uri,
     PortalForm(fields): PortalForm,
 ) -> Response {
@@ -39,7 +38,7 @@ pub(super) async fn add(
         Ok(secret) => Shown { told: Some(PortalNotice::Added), secret, ..Shown::default() },
         Err(notice) => Shown { told: Some(notice), refused: Some(fields), ..Shown::default() },
     };
-    respond(&portal, visitor, shown, (&headers, &uri)).await
+    respond(&portal, visitor, shown, uri.path()).await
 }
 
 /// Returns the secret that was generated for the contact, if it needs one.
@@ -72,7 +71,6 @@ fn filter_of(fields: &Fields) -> Result<FilterChange, PortalNotice> {
 pub(super) async fn change(
     State(portal): WithPortal,
     ContactsVisitor(visitor): ContactsVisitor,
-    headers: HeaderMap,
     uri: Uri,
     PortalForm(fields): PortalForm,
 ) -> Response {
@@ -80,7 +78,7 @@ pub(super) async fn change(
         Ok(notice) => told(notice),
         Err(notice) => {
             let shown = Shown { told: Some(notice), refused: Some(fields), ..Shown::default() };
-            respond(&portal, visitor, shown, (&headers, &uri)).await
+            respond(&portal, visitor, shown, uri.path()).await
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use minijinja::context;
 
 use super::chart::PortalChart;
+use super::error::FailedVisit;
 use super::notice::{PortalFailure, PortalNotice};
 use super::state::{PortalState, ReadPortal};
 use crate::html::environment::shown;
@@ -58,10 +59,10 @@ pub(super) fn rendered_last(
     portal: &PortalState,
     token: &str,
     told: Option<PortalNotice>,
-    (headers, uri): (&HeaderMap, &Uri),
+    (language, path): (&str, &str),
 ) -> Response {
     match portal.last_pages.get(token, Instant::now()) {
         Some(page) => rendered(portal, &page, Shown { told, is_last: true, ..Shown::default() }),
-        None => PortalFailure::Later.into_response(portal, headers, uri.path()),
+        None => FailedVisit::from(PortalFailure::Later).into_response(portal, language, path),
     }
 }

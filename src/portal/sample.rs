@@ -21,7 +21,11 @@ const READ_AT: &str = "2026-11-21T08:37:00.000Z";
 
 /// What pages are rendered from.
 pub(super) fn contents() -> Vec<Value> {
-    let failures = PortalFailure::ALL.into_iter().map(|failure| context! { failure => failure.as_str(), up => "../" });
+    let failures = PortalFailure::ALL.into_iter().map(|failure| {
+        let way_on = (failure != PortalFailure::Expired).then_some("./");
+        let return_url = way_on.is_none().then_some("https://a.test/");
+        context! { failure => failure.as_str(), up => "../", way_on, return_url }
+    });
     let notices = PortalNotice::ALL.into_iter().map(|notice| content(&filled(), Some(notice)));
     failures.chain(notices).chain([content(&empty(), None)]).collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::notice::PortalNotice;
@@ -15,11 +15,11 @@ use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::html::fields::Fields;
 
 /// `GET /portal/{token}/`
-pub(super) async fn show(State(portal): WithPortal, visitor: PortalVisitor, headers: HeaderMap, uri: Uri) -> Response {
+pub(super) async fn show(State(portal): WithPortal, visitor: PortalVisitor, uri: Uri) -> Response {
     // What the form did that led here.
     let query = Fields::parse(uri.query().unwrap_or_default().as_bytes());
     let told = PortalNotice::from_stored(query.raw("told")).filter(|notice| notice.status() == StatusCode::OK);
-    respond(&portal, visitor, Shown { told, ..Shown::default() }, (&headers, &uri)).await
+    respond(&portal, visitor, Shown { told, ..Shown::default() }, uri.path()).await
 }
 
 /// The page, with the status of what it tells.
@@ -27,7 +27,7 @@ pub(super) async fn respond(
     portal: &Arc<PortalState>,
     PortalVisitor { token, access, language }: PortalVisitor,
     shown: Shown,
-    of_request: (&HeaderMap, &Uri),
+    path: &str,
 ) -> Response {
     let asked = Instant::now();
     let read = async {
@@ -35,7 +35,7 @@ pub(super) async fn respond(
         portal.observer.portal(&access, portal.late_max, portal.history_days).await
     };
     let Ok(Some(view)) = within(CALL_TIMEOUT, read).await else {
-        return rendered_last(portal, &token, shown.told, of_request);
+        return rendered_last(portal, &token, shown.told, (&language, path));
     };
     let page = ReadPortal { access, language, view };
     let response = rendered(portal, &page, shown);

@@ -7,6 +7,7 @@ use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
 
+use super::error::{FailedVisit, language_of};
 use super::notice::{PortalFailure, PortalNotice};
 use super::render::rendered_last;
 use super::state::PortalState;
@@ -34,22 +35,23 @@ impl FromRequestParts<Arc<PortalState>> for PortalVisitor {
     async fn from_request_parts(parts: &mut Parts, portal: &Arc<PortalState>) -> Result<Self, Response> {
         let token = Path::<String>::from_request_parts(parts, portal).await.map(|Path(token)| token);
         let token = token.unwrap_or_default();
-        let of_request = (&parts.headers, &parts.uri);
-        verified(parts, portal, token.clone()).await.map_err(|failure| match failure {
+        let path = parts.uri.path();
+        let language = language_of(portal, &parts.headers, path);
+        verified(parts, portal, token.clone()).await.map_err(|failed| match failed.failure {
             // A form did nothing then.
             PortalFailure::Later => {
                 let told = (parts.method != Method::GET).then_some(PortalNotice::Unavailable);
-                rendered_last(portal, &token, told, of_request)
+                rendered_last(portal, &token, told, (&language, path))
             }
-            failure => {
+            _ => {
                 portal.last_pages.forget(|known| *known == token);
-                failure.into_response(portal, &parts.headers, parts.uri.path())
+                failed.into_response(portal, &language, path)
             }
         })
     }
 }
 
-async fn verified(parts: &Parts, portal: &PortalState, token: String) -> Result<PortalVisitor, PortalFailure> {
+async fn verified(parts: &Parts, portal: &PortalState, token: String) -> Result<PortalVisitor, FailedVisit> {
     let first = portal.observer.partitions.first();
     let opened = tokio::time::timeout(CALL_TIMEOUT, open(first, &token)).await;
     let access = opened.map_err(|_| PortalFailure::Later)??;
@@ -71,7 +73,10 @@ impl FromRequestParts<Arc<PortalState>> for ContactsVisitor {
         let visitor = PortalVisitor::from_request_parts(parts, portal).await?;
         match visitor.access.may_change_contacts() {
             true => Ok(Self(visitor)),
-            false => Err(PortalFailure::ViewOnly.in_language(portal, &visitor.language, parts.uri.path())),
+            false => {
+                let failed = FailedVisit::from(PortalFailure::ViewOnly);
+                Err(failed.into_response(portal, &visitor.language, parts.uri.path()))
+            }
         }
     }
 }

@@ -9,6 +9,6 @@ pub mod portal_urls;
 mod stored_key;
 
 pub use portal_gate::PortalAccess;
-pub use portal_token::{PortalClaims, PortalRight};
+pub use portal_token::{PortalClaims, PortalRight, UnverifiedToken};
 pub use portal_urls::PortalUrls;
 pub use stored_key::stored_key;

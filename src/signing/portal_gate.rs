@@ -30,8 +30,8 @@ pub struct PortalAccess(PortalClaims);
 pub enum PortalRefusal {
     #[error("the token is incomplete, or this deployment did not sign it")]
     Unsigned,
-    #[error("the token ended at {0}")]
-    Expired(UnixMs),
+    #[error("the token ended at {at}")]
+    Expired { at: UnixMs, return_url: Option<String> },
     #[error("the token was revoked")]
     Revoked,
     #[error(transparent)]
@@ -83,12 +83,12 @@ pub async fn open(Partition { client, keys }: &Partition, token: &str) -> Result
     if !stored.remove(0).is_some_and(|key| token.is_signed_with(&key)) {
         return Err(PortalRefusal::Unsigned);
     }
-    let PortalClaims { issued_at, expires_at, .. } = token.claims;
+    let PortalClaims { issued_at, expires_at: at, .. } = token.claims;
     if last_of(&stored).is_some_and(|revoked| issued_at <= revoked) {
         return Err(PortalRefusal::Revoked);
     }
-    if expires_at <= client.server_time().await? {
-        return Err(PortalRefusal::Expired(expires_at));
+    if at <= client.server_time().await? {
+        return Err(PortalRefusal::Expired { at, return_url: token.claims.return_url });
     }
     Ok(PortalAccess(token.claims))
 }

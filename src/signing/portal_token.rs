@@ -58,7 +58,7 @@ impl PortalClaims {
 }
 
 /// A token that can be read. Its signature is not verified yet, so nothing of it may be shown.
-pub(super) struct UnverifiedToken<'a> {
+pub struct UnverifiedToken<'a> {
     text: &'a str,
     signature: Vec<u8>,
     pub(super) claims: PortalClaims,
@@ -66,10 +66,15 @@ pub(super) struct UnverifiedToken<'a> {
 
 impl<'a> UnverifiedToken<'a> {
     /// `None` for a text that is no token, such as one that was cut.
-    pub(super) fn read(token: &'a str) -> Option<Self> {
+    pub fn read(token: &'a str) -> Option<Self> {
         let (text, signature) = token.split_once('.')?;
         let claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         Some(Self { text, signature: URL_SAFE_NO_PAD.decode(signature).ok()?, claims })
+    }
+
+    /// The language of the pages, if the token names one. It only chooses among texts, so anybody may set it.
+    pub const fn locale(&self) -> Option<&Locale> {
+        self.claims.locale.as_ref()
     }
 
     /// Compares the signature in constant time.

@@ -11,7 +11,7 @@ use crate::support::redis_server::RedisServer;
 use quotabell::contacts::Contact;
 use quotabell::redis_client::Partitions;
 use quotabell::signing::{PortalClaims, PortalRight, PortalUrls};
-use quotabell::types::{BillingStart, Keys, PeriodSpan, UnixMs, Window};
+use quotabell::types::{BillingStart, Keys, Locale, PeriodSpan, UnixMs, Window};
 use quotabell::zones::Zone;
 use serde_json::{Value, json};
 use url::Url;
@@ -218,11 +218,34 @@ async fn a_route_answers_by_the_token_alone() {
         assert_eq!((answer.status, says(&answer, "fault")), (404, "This contact is gone."), "{body}");
     }
     assert_eq!(api.contacts("alice").await, before);
-    for (path, status) in [("/portal/x/y/z", 404), ("/portal/assets/x.css", 404), (&format!("{whole}contact"), 405)] {
-        let answer = visitor.get(path).await;
-        judge_html(path, &answer);
+    // Below a link, its page is the way on, in the language of the link.
+    let vi = link_to(&api, "alice", &json!({"locale": "vi"})).await;
+    for (path, status, way_on) in [
+        ("/portal/x/y/z".to_owned(), 404, None),
+        ("/portal/assets/x.css".to_owned(), 404, None),
+        (format!("{whole}contact"), 405, Some("<a href=\"./\">To your usage</a>")),
+        (format!("{whole}x/y"), 404, Some("<a href=\".././\">To your usage</a>")),
+        (format!("{vi}contact"), 405, Some("<a href=\"./\">Đến mức sử dụng của bạn</a>")),
+    ] {
+        let answer = visitor.get(&path).await;
+        judge_html(&path, &answer);
         assert_eq!(answer.status, status, "{path}");
+        let text = decoded(&answer.text);
+        assert_eq!(found(&text, "<p>(<a .*</a>)</p>"), way_on.into_iter().collect::<Vec<_>>(), "{path}: {text}");
     }
+    // An expired link leads back to where it came from, if that was signed.
+    let back = signed(&api, |claims| {
+        claims.expires_at = UnixMs(claims.issued_at.0);
+        (claims.locale, claims.return_url) = (Locale::parse("vi").ok(), Some("https://app.test/a".to_owned()));
+    })
+    .await;
+    let page = visitor.get(&back).await;
+    assert!(page.status == 410 && page.text.contains("Liên kết này đã hết hạn"), "{}", page.text);
+    let way_back = found(&page.text, "<a href=\"([^\"]*)\" target=\"_top\"");
+    assert_eq!(decoded(&way_back.concat()), "https://app.test/a", "{}", page.text);
+    let (text, _) = back.split_once('.').expect("two parts");
+    let page = visitor.get(&format!("{text}.{signature}/")).await;
+    assert!(page.status == 404 && !page.text.contains("app.test"), "{}", page.text);
     for query in ["", "?told=added"] {
         let cut = visitor.get(&format!("{}{query}", whole.trim_end_matches('/'))).await;
         assert_eq!((cut.status, cut.header("location")), (303, format!("./{token}/{query}").as_str()));
@@ -482,6 +505,7 @@ async fn without_redis_the_page_that_was_read_last_is_shown_without_forms() {
     let visitor = visitor(&mut api).await;
     api.use_units("alice", 85).await;
     let (seen, unseen) = (link_to(&api, "alice", &may_all()).await, link_to(&api, "alice", &json!({})).await);
+    let vi = link_to(&api, "alice", &json!({"may": ["view", "contacts"], "locale": "vi"})).await;
     let (expired, ends) = (link_to(&api, "bob", &json!({})).await, link_to(&api, "bob", &json!({"for": "1s"})).await);
     for path in [&seen, &expired, &ends] {
         assert_eq!(visitor.get(path).await.status, 200);
@@ -506,9 +530,16 @@ async fn without_redis_the_page_that_was_read_last_is_shown_without_forms() {
     for path in [unseen.as_str(), &expired, &ends, &format!("{}x/", seen.trim_end_matches('/'))] {
         let page = visitor.get(path).await;
         judge_html(path, &page);
-        assert!(page.status == 503 && page.text.contains("<a href=\"./\">Try again</a>"), "{path}: {}", page.text);
+        assert!(
+            page.status == 503 && decoded(&page.text).contains("<a href=\"./\">Try again</a>"),
+            "{path}: {}",
+            page.text
+        );
         assert!(!page.text.contains("of 100"), "{path}: {}", page.text);
     }
+    let form = visitor.send("POST", &format!("{vi}contacts"), &[], "channel=email&address=a@b.test").await;
+    judge_html("contacts", &form);
+    assert!(form.status == 503 && decoded(&form.text).contains("<a href=\"./\">Thử lại</a>"), "{}", form.text);
 }
 
 /// Another site that frames the page, or a header that nobody can read, would be the operator's embarrassment.
