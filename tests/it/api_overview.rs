@@ -296,6 +296,15 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
             settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
         }
     }
+    // So may a failure; the third in a row needs attention before the circuit opens.
+    for name in ["e", "f"] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[webhook(name)]).await;
+    }
+    end_all(&outbox, &Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600))).await;
+    for (name, failures) in [("e", "2"), ("f", "3")] {
+        let state = format!("{}https://{name}.test", outbox.keys.destination_prefix());
+        let () = outbox.run("HSET", &[state.as_str(), "failures", failures]).await;
+    }
     outbox.fan_out_new(&raise(&outbox.client, "alone", 100, 5100, 2000).await, &[]).await;
     let failing = raise(&outbox.client, "slow", 90, 4600, 1000).await;
     let gone = json!({"reason": "gone", "detail": "HTTP 410", "at": "2026-11-21T08:37:00Z"});
@@ -336,6 +345,11 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
             "retry --destination https://d.test",
         ),
         (
+            "receiver_failing",
+            "https://f.test fails: 1 delivery waits, receiver answered 503. 3 attempts in a row have failed",
+            "retry --destination https://f.test",
+        ),
+        (
             "deliveries_dead",
             "1 delivery is dead: 1 to https://a.test: receiver answered 503.",
             "deliveries replay --all",
@@ -363,7 +377,7 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
         );
     }
     assert!(
-        overview["verdict"].as_str().is_some_and(|text| text.starts_with("8 things need attention.")),
+        overview["verdict"].as_str().is_some_and(|text| text.starts_with("9 things need attention.")),
         "{overview}"
     );
     let near =
@@ -380,6 +394,8 @@ async fn the_overview_names_each_problem_with_its_cause_and_its_command() {
         let is_slow = one["destination"] == "https://b.test";
         let times = is_slow.then(|| (since.to_string(), until.to_string())).unzip();
         assert_eq!((&one["failing_since"], &one["retried_until"]), (&json!(times.0), &json!(times.1)), "{one}");
+        let fails = ["https://e.test", "https://f.test"].contains(&one["destination"].as_str().expect("text"));
+        assert_eq!(one["last_error"], json!(fails.then_some("receiver answered 503")), "{one}");
     }
     let listed = quotabell(["deliveries", "destinations", "--json"]).redis(&outbox.server.url()).run().expect_done();
     assert!(listed.contains(&format!("\"retried_until\":\"{until}\"")), "{listed}");

@@ -99,6 +99,12 @@ async fn the_attempts_of_a_delivery_are_a_timeline() {
         }
         assert!(items[1].contains(" ms") && items[1].contains("status 503"), "{}", items[1]);
     }
+    // A receiver that fails now is no healthy one, although its circuit is closed.
+    let page = visitor.get("/destinations").await;
+    judge("/destinations", &page);
+    for text in ["✗</span> fails, not open yet</span>", "<td class=\"number\">1</td><td>receiver answered 503</td>"] {
+        assert!(page.text.contains(text), "{text}: {}", page.text);
+    }
     // The attempt that is in progress has not failed, and nobody can act until it has ended.
     let again = outbox.lease_one("again", LONG).await;
     let page = visitor.get(&format!("/delivery?id={}", again.id)).await;

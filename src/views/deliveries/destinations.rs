@@ -31,6 +31,8 @@ pub struct DestinationView {
     pub bound: Option<u64>,
     /// Attempts that failed in a row; `null` for one that was never tried.
     pub failures: Option<u64>,
+    /// Why the last of them failed, as far as a delivery that waits says so; null if none failed last.
+    pub last_error: Option<String>,
     /// Whether nothing leaves because attempts have failed.
     pub circuit: CircuitState,
     /// When the next attempt is made through an open circuit: when that permits one and a delivery is due.
@@ -144,16 +146,6 @@ fn sort_by_waiting(listed: &mut [DestinationView]) {
     listed.sort_by(|a, b| (b.waiting, &a.destination, a.partition).cmp(&(a.waiting, &b.destination, b.partition)));
 }
 
-/// The last error of the delivery that is due next at a destination; `None` if none waits, or it was not attempted.
-pub async fn last_error_at(
-    Partition { client, keys }: &Partition,
-    destination: &Destination,
-) -> RedisResult<Option<String>> {
-    let ids: Vec<String> = client.query(redis::cmd("ZRANGE").arg(keys.due(destination)).arg(0).arg(0)).await?;
-    let Some(id) = ids.first() else { return Ok(None) };
-    client.query(redis::cmd("HGET").arg(keys.delivery(&DeliveryId::from_stored(id))).arg("last_error")).await
-}
-
 /// Reads these destinations of a partition, in the given order.
 pub async fn read_destinations(
     Partition { client, keys }: &Partition,
@@ -171,13 +163,20 @@ pub async fn read_destinations(
         let fields = ["bound", "failures", "probe_at_ms", "opened_at_ms", "away_ms"];
         pipeline.cmd("HMGET").arg(state).arg(&fields);
         pipeline.cmd("ZRANGE").arg(keys.due(name)).arg(0).arg(0).arg("WITHSCORES");
+        pipeline.cmd("ZRANGE").arg(keys.due(name)).arg(-1).arg(-1);
     }
-    type Read = (u64, u64, (Option<u64>, Option<u64>, Option<i64>, Option<i64>, Option<u64>), Vec<(String, i64)>);
+    type State = (Option<u64>, Option<u64>, Option<i64>, Option<i64>, Option<u64>);
+    type Read = (u64, u64, State, Vec<(String, i64)>, Vec<String>);
     let replies: Vec<redis::Value> = client.pipe(&pipeline).await?;
     let mut views = Vec::with_capacity(names.len());
-    for (name, reply) in names.iter().zip(replies.chunks(4)) {
-        let (queued, leased, (bound, failures, probe, opened, away), due): Read =
+    // The delivery that is due last has failed, as a rule: a failure makes it due later. Otherwise the first has.
+    let mut of_failed = Vec::new();
+    for (at, (name, reply)) in names.iter().zip(replies.chunks(5)).enumerate() {
+        let (queued, leased, (bound, failures, probe, opened, away), due, last): Read =
             redis::from_redis_value(redis::Value::Array(reply.to_vec()))?;
+        if failures > Some(0) {
+            of_failed.extend(last.into_iter().chain(due.first().map(|(id, _)| id.clone())).map(|id| (at, id)));
+        }
         let due = due.first().map_or(0, |(_, due)| *due);
         let probe = probe.map(|probe| probe.max(due));
         // Leases above the bound come after those of running attempts.
@@ -189,6 +188,7 @@ pub async fn read_destinations(
             in_flight,
             bound,
             failures,
+            last_error: None,
             circuit: if probe.is_some() { CircuitState::Open } else { CircuitState::Closed },
             next_probe: probe.map(|probe| Rfc3339(UnixMs(probe))),
             failing_since: opened.map(|opened| Rfc3339(UnixMs(opened))),
@@ -199,6 +199,17 @@ pub async fn read_destinations(
                 UnixMs(opened).after(Duration::from_millis(away.unwrap_or(0)) + late)
             }),
         });
+    }
+    if of_failed.is_empty() {
+        return Ok(views);
+    }
+    let mut pipeline = Pipeline::new();
+    for (_, id) in &of_failed {
+        pipeline.cmd("HGET").arg(keys.delivery(&DeliveryId::from_stored(id))).arg("last_error");
+    }
+    let errors: Vec<Option<String>> = client.pipe(&pipeline).await?;
+    for ((at, _), error) in of_failed.into_iter().zip(errors) {
+        views[at].last_error = views[at].last_error.take().or(error);
     }
     Ok(views)
 }

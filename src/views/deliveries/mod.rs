@@ -20,8 +20,7 @@ pub(super) use contact::contact_view;
 pub(crate) use dead_causes::{DeadCauseView, DeadCausesView, dead_causes, partitions_with};
 pub use destinations::list_destinations;
 pub(crate) use destinations::{
-    CircuitState, DestinationCursor, DestinationView, DestinationsView, destination_slice, last_error_at,
-    read_destinations,
+    CircuitState, DestinationCursor, DestinationView, DestinationsView, destination_slice, read_destinations,
 };
 pub use merged::{DeliveriesCursor, list_from};
 pub(crate) use merged::{find, list_partitions, partition_of};

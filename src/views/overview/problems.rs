@@ -51,7 +51,7 @@ text_enum! {
         SendingOff = "sending_off",
         /// An operator has paused sending.
         SendingPaused = "sending_paused",
-        /// Attempts at a receiver fail and its circuit is open, or it refuses deliveries.
+        /// Attempts at a receiver fail, or it refuses deliveries.
         ReceiverFailing = "receiver_failing",
         /// Deliveries were given up.
         DeliveriesDead = "deliveries_dead",
@@ -66,23 +66,24 @@ text_enum! {
     }
 }
 
-/// A destination whose circuit is open, or that refuses deliveries.
+/// A destination that has failed some times in a row, or that refuses deliveries.
 #[derive(Debug)]
-pub struct FailingReceiver {
-    pub view: DestinationView,
-    /// The last error of a delivery that waits.
-    pub error: Option<String>,
-}
+pub struct FailingReceiver(pub DestinationView);
 
 impl FailingReceiver {
     /// Adds the same receiver in another partition: the earliest of each time counts.
-    pub fn add(&mut self, other: DestinationView, error: Option<String>) {
+    pub fn add(&mut self, other: DestinationView) {
         let earlier = |a: Option<Rfc3339>, b: Option<Rfc3339>| a.into_iter().chain(b).min();
-        self.view.waiting += other.waiting;
-        self.view.failing_since = earlier(self.view.failing_since, other.failing_since);
-        self.view.retried_until = earlier(self.view.retried_until, other.retried_until);
-        self.view.next_probe = earlier(self.view.next_probe, other.next_probe);
-        self.error = self.error.take().or(error);
+        let Self(view) = self;
+        view.waiting += other.waiting;
+        view.failures = view.failures.max(other.failures);
+        view.failing_since = earlier(view.failing_since, other.failing_since);
+        view.retried_until = earlier(view.retried_until, other.retried_until);
+        view.next_probe = earlier(view.next_probe, other.next_probe);
+        view.last_error = view.last_error.take().or(other.last_error);
+        if other.circuit == CircuitState::Open {
+            view.circuit = CircuitState::Open;
+        }
     }
 }
 
@@ -228,15 +229,19 @@ impl OverviewFacts {
     }
 }
 
-fn failing(FailingReceiver { view, error }: &FailingReceiver) -> SystemProblemView {
-    let DestinationView { destination, circuit, waiting, next_probe, failing_since, retried_until, .. } = view;
+fn failing(FailingReceiver(view): &FailingReceiver) -> SystemProblemView {
+    let DestinationView { destination, circuit, waiting, failures, next_probe, failing_since, retried_until, .. } =
+        view;
     let waits = pluralize(*waiting, "delivery waits", "deliveries wait");
-    let error = error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
+    let error = view.last_error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
     let cause = if *circuit == CircuitState::Open {
         let since = failing_since.map(|since| format!(" Its circuit opened at {since}.")).unwrap_or_default();
         let next = next_probe.map(|next| format!(" The next attempt is at {next}.")).unwrap_or_default();
         let until = retried_until.map(|until| format!(" until {until}")).unwrap_or_default();
         format!("{destination} fails: {waits}{error}.{since}{next} Deliveries not attempted yet are kept{until}.")
+    } else if let Some(failures) = failures.filter(|failures| *failures > 0) {
+        let failures = grouped(failures, ",");
+        format!("{destination} fails: {waits}{error}. {failures} attempts in a row have failed; they are repeated.")
     } else {
         format!(
             "{destination} refuses deliveries: {waits}{error}. Refused deliveries are retried for a day at most, and \

@@ -16,15 +16,19 @@ use crate::types::{Destination, Subject, UnixMs};
 use crate::views::Observer;
 use crate::views::alert_list::{NotifiedAlertFilter, NotifiedAlertView};
 use crate::views::alert_outcomes::{AlertDeliveriesView, AlertOutcome, AlertOutcomes};
-use crate::views::deliveries::{self, DestinationView, RefusingQueue, dead_causes, read_destinations, refusing_queues};
+use crate::views::deliveries::{
+    CircuitState, DestinationView, RefusingQueue, dead_causes, read_destinations, refusing_queues,
+};
 use crate::views::near::NearReading;
 use crate::views::near_ranking::{NearFilter, NearRanking, NearRow};
 use crate::views::refused::{self, RefusedCursor};
 
 /// Number of newest alerts whose deliveries are read.
 const JUDGED: usize = 200;
-/// Maximum number of failing receivers of one partition.
+/// Maximum number of receivers with an open circuit, and of others that failed last time, of one partition.
 const FAILING_MAX: usize = 20;
+/// Number of attempts that must have failed in a row: a receiver that is being changed may fail for a moment.
+const FAILURES_MIN: u64 = 3;
 /// Maximum number of subjects without contact that are named.
 const WAITING_NAMED: usize = 10;
 /// Refused events of the last day need attention.
@@ -121,27 +125,32 @@ impl Observer {
         Ok(all)
     }
 
-    /// The destinations with an open circuit and those that refuse deliveries, each once over all partitions.
+    /// The destinations that have failed some times in a row and those that refuse deliveries, each once over all
+    /// partitions.
     async fn failing(&self) -> RedisResult<Vec<FailingReceiver>> {
         let mut failing: BTreeMap<Destination, FailingReceiver> = BTreeMap::new();
-        let mut add = |view: DestinationView, error| match failing.get_mut(&view.destination) {
-            Some(known) => known.add(view, error),
-            None => drop(failing.insert(view.destination.clone(), FailingReceiver { view, error })),
+        let mut add = |view: DestinationView| match failing.get_mut(&view.destination) {
+            Some(known) => known.add(view),
+            None => drop(failing.insert(view.destination.clone(), FailingReceiver(view))),
         };
         for partition in self.partitions.iter() {
             let Partition { client, keys } = partition;
-            let mut command = redis::cmd("ZRANGE");
-            command.arg(keys.circuits()).arg(0).arg(FAILING_MAX - 1);
-            let names: Vec<String> = client.query(&command).await?;
-            let names: Vec<Destination> = names.iter().map(|name| Destination::from_stored(name)).collect();
-            for view in read_destinations(partition, &names).await? {
-                let error = deliveries::last_error_at(partition, &view.destination).await?;
-                add(view.retried_for(self.give_up_after), error);
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("ZRANGE").arg(keys.circuits()).arg(0).arg(FAILING_MAX - 1);
+            // Those that are due last, as after failures.
+            pipeline.cmd("ZRANGE").arg(keys.destinations_unhealthy()).arg(0).arg(FAILING_MAX - 1).arg("REV");
+            let names: [Vec<String>; 2] = client.pipe(&pipeline).await?;
+            let names: BTreeSet<Destination> =
+                names.iter().flatten().map(|name| Destination::from_stored(name)).collect();
+            for view in read_destinations(partition, &names.into_iter().collect::<Vec<_>>()).await? {
+                if view.circuit == CircuitState::Open || view.failures >= Some(FAILURES_MIN) {
+                    add(view.retried_for(self.give_up_after));
+                }
             }
         }
         for RefusingQueue { partition, destination, error } in refusing_queues(&self.partitions).await? {
             let views = read_destinations(partition, std::slice::from_ref(&destination)).await?;
-            views.into_iter().for_each(|view| add(view, Some(error.clone())));
+            views.into_iter().for_each(|view| add(DestinationView { last_error: Some(error.clone()), ..view }));
         }
         Ok(failing.into_values().collect())
     }
