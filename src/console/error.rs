@@ -121,7 +121,10 @@ impl IntoResponse for ConsoleError {
                 let asked = refused.as_ref().map_or("", |form| form.hidden("do"));
                 let channels = shown(&Channel::SENDING);
                 let detail = labelled(&detail);
-                let content = context! { title, detail, way_on, asked, channels, refused => shown(&refused), up };
+                // A form is sent again by its own button, or from its page.
+                let again = status == StatusCode::SERVICE_UNAVAILABLE && way_on.is_empty() && refused.is_none();
+                let content =
+                    context! { title, detail, way_on, again, asked, channels, refused => shown(&refused), up };
                 (status, rendered_html(ERROR, &Visitor::Unknown, content)).into_response()
             }
             Self::Rendered(response) => *response,

@@ -458,6 +458,8 @@ test("while Redis is away a page is shown again, grayed, and it refreshes when R
   assert.deepEqual(enabled, ["Log out"]);
   await go(page, "destinations");
   await page.getByRole("heading", { name: "Service Unavailable" }).waitFor();
+  await page.getByRole("link", { name: "Try again" }).click();
+  await page.getByRole("heading", { name: "Service Unavailable" }).waitFor();
   await go(page, "deliveries?state=dead");
   await page.locator("#live[data-last]").waitFor();
   await sample.daemon.letRedisAnswer(true);

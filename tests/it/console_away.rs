@@ -76,6 +76,7 @@ async fn without_redis_a_session_sees_its_pages_again_without_controls() {
         let answer = visitor.get(page).await;
         judge(page, &answer);
         assert!(!is_last(&answer) && answer.text.contains("Redis does not answer: try again"), "{}", answer.text);
+        assert!(answer.text.contains("<a href=\"\">Try again</a>"), "{page}: {}", answer.text);
     }
     let seen = read.get("/near").await;
     assert!(is_last(&seen) && seen.text.contains("viewer (read)"), "{}", seen.text);
