@@ -1,13 +1,15 @@
 //! The console on the real daemon, without a browser: who may see it, and what every page must have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::support::binary::quotabell;
 use crate::support::books::raise;
-use crate::support::console::{ADMIN, CHECK, READ, Visitor, decoded, forms, found, judge, with_tokens};
+use crate::support::console::{
+    ADMIN, CHECK, HtmlForm, READ, SAME_ORIGIN, Visitor, decoded, forms, found, judge, with_tokens,
+};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, email, json as stored, outcome, settle, subject, webhook};
@@ -68,7 +70,7 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
     let visitor = Visitor::new(address).log_in(ADMIN).await;
     let base = Url::parse(&format!("http://proxy.test{PREFIX}/")).expect("a URL");
     let (mut open, mut seen) = (vec![base.clone()], BTreeSet::new());
-    let (mut first_page, mut assets, mut posted) = (0, 0, BTreeSet::new());
+    let (mut first_page, mut assets, mut posts) = (0, 0, BTreeMap::new());
     while let Some(url) = open.pop() {
         if !seen.insert(url.clone()) {
             continue;
@@ -105,11 +107,7 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
         }
         for form in forms(&answer.text) {
             if form.is_post {
-                let target = url.join(&form.action).expect("a URL");
-                let path = target.path().strip_prefix(PREFIX).unwrap_or_else(|| panic!("{target} leaves the prefix"));
-                if posted.insert(path.to_owned()) {
-                    assert_ne!(visitor.get(path).await.status, 404, "{target} takes no form");
-                }
+                posts.entry(url.join(&form.action).expect("a URL")).or_insert(form);
                 continue;
             }
             // A list of buttons, or one without a name.
@@ -123,7 +121,32 @@ async fn every_link_and_form_below_a_prefix_leads_to_a_page_that_is_well_formed(
     }
     // The first page must be quick on a slow line.
     assert!(assets < 40_000 && first_page + assets < 60_000, "{first_page} and {assets} bytes");
-    assert!(posted.len() >= 8, "{posted:?}");
+    // Forms change what pages show, so they are sent in the end: the one that logs out is the last.
+    assert!(posts.len() >= 8, "{:?}", posts.keys());
+    let ends = |(target, _): &(Url, HtmlForm)| target.path().ends_with("/logout");
+    let (last, posts): (Vec<_>, Vec<_>) = posts.into_iter().partition(ends);
+    let mut done = 0;
+    for (target, form) in posts.into_iter().chain(last) {
+        let path = target.path().strip_prefix(PREFIX).unwrap_or_else(|| panic!("{target} leaves the prefix"));
+        let action = form.actions.first().map(|action| ("do", action.as_str()));
+        let answer = visitor.send("POST", path, &SAME_ORIGIN, &form.body(action.as_slice())).await;
+        if answer.status == 303 {
+            let next = target.join(answer.header("location")).expect("a URL");
+            let path = next.as_str().strip_prefix(base.as_str()).unwrap_or_else(|| panic!("{next} leaves the prefix"));
+            let page = visitor.get(&format!("/{path}")).await;
+            assert_eq!(page.status, 200, "{target} leads to {next}: {}", page.text);
+            judge(path, &page);
+            done += 1;
+            continue;
+        }
+        assert!([400, 401, 409].contains(&answer.status), "{target}: {} {}", answer.status, answer.text);
+        judge(path, &answer);
+        for link in found(&answer.text, "(?:href|action)=\"([^\"]*)\"").into_iter().map(decoded) {
+            let link = target.join(&link).expect("a URL");
+            assert!(link.path().starts_with(base.path()), "{target} leads to {link}");
+        }
+    }
+    assert!(done >= 5, "only {done} forms did something");
     let subjects = seen.iter().filter(|url| url.path().ends_with("/subject")).count();
     assert!(subjects >= HOSTILE.len() + 3, "only {subjects} subjects were found");
     assert!(seen.iter().filter(|url| url.path().ends_with("/delivery")).count() > 10);
@@ -237,7 +260,11 @@ async fn only_a_token_that_may_read_opens_pages() {
     // A mistake in one field must not cost the others, nor the way to other pages.
     for (page, wrong, said) in [
         ("near", "percent=0", "At least, %: "),
-        ("alerts", "since=2026-11-31", "Since: must be a date (midnight in UTC), such as 2026-11-21, or a time, such as"),
+        (
+            "alerts",
+            "since=2026-11-31",
+            "Since: must be a date (midnight in UTC), such as 2026-11-21, or a time, such as",
+        ),
         ("deliveries", "since=1h", "Since: must be a date"),
         ("top", "by=used&period=lately", "Period: "),
     ] {
