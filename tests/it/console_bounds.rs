@@ -116,5 +116,8 @@ async fn each_page_needs_a_bounded_number_of_commands() {
         }
     }
     assert!(needed.is_empty(), "{}", needed.join("\n"));
+    // It takes several requests to read all of them, so the page says when it read what it lists.
+    let near = console.get("/near").await.text;
+    assert!(near.contains("12,000, all of them. This list was read at <time"), "{near}");
     daemon.drain().await;
 }
