@@ -55,6 +55,7 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
         ("/near", "<a href=\"near?metric=calls\">calls</a>"),
         ("/near", "forecast unknown"),
         ("/alerts?subject=alice", "<th>Notified</th>"),
+        ("/alerts?nobody=true", "Nobody was notified, or it waits for a contact"),
         ("/top?by=used", "<h2>API spend / day 2"),
         ("/top?by=used&metric=nosuch", "Nothing is counted under this metric in this period."),
     ] {
@@ -215,6 +216,13 @@ async fn the_navigation_has_every_list_and_marks_the_present_one() {
         let nav = found(&answer.text, "(?s)<nav aria-label=\"Pages\">(.*?)</nav>")[0];
         assert_eq!(found(nav, "href=\"([a-z]+)\" aria-current=\"page\""), [page]);
         assert_eq!(found(nav, "<a href=\"([^\"]*)\"").len(), 11, "{nav}");
+    }
+    // An empty list says what fills it.
+    for (page, command) in [("alerts", "emit"), ("near", "emit"), ("deliveries", "contact add")] {
+        let text = visitor.get(&format!("/{page}")).await.text;
+        let hints = found(&text, "<code>quotabell ([a-z ]+) [^<]*</code></p>");
+        assert_eq!(hints.len(), 1, "{page}: {text}");
+        assert!(hints[0].starts_with(command), "{page}: {hints:?}");
     }
     daemon.drain().await;
 }
