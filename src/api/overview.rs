@@ -32,7 +32,7 @@ use crate::views::{Cursor, Observer, SubjectCursor};
 
 /// `GET /v1/overview`
 pub(super) async fn overview(State(api): State<Arc<ApiState>>) -> Result<JsonReply<OverviewView>, Problem> {
-    within(CALL_TIMEOUT, api.observer.overview(NearReading::PAGE)).await.map(JsonReply)
+    within(CALL_TIMEOUT, api.observer.overview(NearReading::SHORT)).await.map(JsonReply)
 }
 
 /// `GET /v1/system`
@@ -64,7 +64,7 @@ pub(super) async fn near(
     Query(NearQuery { metric, window, percent, after, limit: ListLimit(limit) }): Query<NearQuery>,
 ) -> Result<JsonReply<NearView>, Problem> {
     let filter = NearFilter { metric, window, percent };
-    let page = NearRequest { after: cursor(after.as_deref())?, limit, reading: NearReading::PAGE };
+    let page = NearRequest { after: cursor(after.as_deref())?, limit, reading: NearReading::SHORT };
     let read = api.observer.near(&filter, page);
     within(CALL_TIMEOUT, read).await.map(JsonReply)
 }

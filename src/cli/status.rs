@@ -32,7 +32,7 @@ pub struct StatusArgs {
 pub async fn run(args: StatusArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config_with_files()?;
     let redis = connect::redis(&config).await?;
-    let overview = match config.observer(&redis.partitions, config.plans()?).overview(NearReading::FILE).await {
+    let overview = match config.observer(&redis.partitions, config.plans()?).overview(NearReading::LONG).await {
         Err(OverviewError::Redis(error)) => redis.explained("read the status", Err(error))?,
         overview => overview?,
     };

@@ -2,8 +2,8 @@
 //!
 //! A page is kept under the cookie with which it was read, so nobody sees a page of another session or scope. While
 //! Redis is away, the cookie is verified with the key that Redis had last: a session still ends in time, with its token
-//! and with its scope. If somebody deletes the key in Redis or erases a subject, the pages end with the next visit of anybody. Read next:
-//! [`super::access`], which keeps and shows them.
+//! and with its scope. If somebody deletes the key in Redis or erases a subject, the pages end with the next visit of
+//! anybody. Read next: [`super::access`], which keeps and shows them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::{IntoResponse as _, Response};
 use minijinja::{Value, context};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::bulk::{filter_of, href_with_filter};
 use super::error::ConsoleError;
+use super::near_file::NearFile;
 use super::parsed_query::ParsedQuery;
 use super::render::{rendered_html, shown};
 use super::sentence::labelled;
@@ -22,6 +24,7 @@ use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::html::chart::Chart;
 use crate::html::fields::Fields;
 use crate::html::href::href_to;
+use crate::ledger::erasures;
 use crate::outbox::{DeliveryAction, Pause, read_pause};
 use crate::redis_client::Partition;
 use crate::subjects::Plans;
@@ -32,7 +35,7 @@ use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
 use crate::views::deliveries::{DeliveriesCursor, dead_causes, destination_slice, list_from};
 use crate::views::near::{NearReading, NearRequest};
-use crate::views::near_ranking::NearFilter;
+use crate::views::near_ranking::{NearFilter, RANKED_MAX};
 use crate::views::overview::HourOverviewView;
 use crate::views::refused::{GROUPED_MAX, by_reason};
 use crate::views::subject_index::{IndexPart, MutePosition};
@@ -151,7 +154,7 @@ pub(super) async fn overview(
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Response, ConsoleError> {
     let view =
-        within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview(NearReading::PAGE))).await?;
+        within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview(NearReading::SHORT))).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
         Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
     };
@@ -170,7 +173,7 @@ pub(super) async fn near(
     let filter = asked.near_filter();
     let filter =
         filter.map_err(|problem| refused_filter(&console, &visitor, ("near.html", NEAR), &asked, problem.into()))?;
-    let page = NearRequest { after: position(&asked.after)?, limit: ROWS_MAX, reading: NearReading::PAGE };
+    let page = NearRequest { after: position(&asked.after)?, limit: ROWS_MAX, reading: NearReading::SHORT };
     let view = within(CALL_TIMEOUT, console.observer.near(&filter, page)).await?;
     let next = asked.href("near", view.next.as_deref());
     let csv = href_to(
@@ -182,6 +185,25 @@ pub(super) async fn near(
     let windows = Window::ALL;
     let content = context! { title => NEAR, view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows), formats => formats(&console) };
     Ok(rendered_html("near.html", &visitor, content))
+}
+
+/// `GET /near.csv`
+pub(super) async fn near_csv(
+    State(console): WithConsole,
+    ParsedQuery(asked): ParsedQuery<Asked>,
+) -> Result<Response, ConsoleError> {
+    let filter = asked.near_filter()?;
+    let observer = &console.observer;
+    let read = async {
+        let erasures = erasures::count(observer.partitions.first()).await?;
+        let page = NearRequest { after: None, limit: 2 * RANKED_MAX, reading: NearReading::LONG };
+        let read = async { observer.near(&filter, page).await.map(|view| NearFile::new(&view)) };
+        console.near_files.get_or_read(&(filter.clone(), erasures), read).await
+    };
+    let NearFile { name, csv } = NearFile::clone(&*within(CALL_TIMEOUT, read).await?);
+    let name = format!("attachment; filename=\"{name}\"");
+    let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)];
+    Ok((headers, csv).into_response())
 }
 
 /// A list without rows: its filter as it was sent, with what is wrong. `error` itself if no field is wrong.

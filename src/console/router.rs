@@ -13,7 +13,7 @@ use super::access::{LOGIN, LOGOUT, guard};
 use super::assets::{ASSETS, Asset, FOLDER};
 use super::error::ConsoleError;
 use super::state::ConsoleState;
-use super::{bulk, contacts, csv, erase, lists, login, mutes, operations, portal, settings, subject, system, top};
+use super::{bulk, contacts, erase, lists, login, mutes, operations, portal, settings, subject, system, top};
 use crate::api::server::Routes;
 
 /// Maximum size of a form.
@@ -24,7 +24,7 @@ pub fn routes(console: Arc<ConsoleState>) -> Routes {
     let all = Router::new()
         .route("/", get(lists::overview))
         .route("/near", get(lists::near))
-        .route("/near.csv", get(csv::near))
+        .route("/near.csv", get(lists::near_csv))
         .route("/top", get(top::top))
         .route("/subjects", get(subject::search))
         .route("/subject", get(subject::show))

@@ -10,8 +10,8 @@ use url::Url;
 
 use super::config::{ConsoleConfig, OFF};
 use super::counting_rate::CountingRate;
-use super::csv::NearFiles;
 use super::last_pages::LastConsolePages;
+use super::near_file::NearFiles;
 use crate::actions::portal::PortalLinks;
 use crate::api::recent_reads::{RecentReads, TopCache};
 use crate::api::server::ServerLimits;

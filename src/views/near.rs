@@ -117,9 +117,9 @@ pub struct NearReading {
 
 impl NearReading {
     /// For a page.
-    pub const PAGE: Self = Self { slices: 2, waits: false };
+    pub const SHORT: Self = Self { slices: 2, waits: false };
     /// For a file or a command, as much as ten pages: some 100,000 alerts, in a second.
-    pub const FILE: Self = Self { slices: 20, waits: true };
+    pub const LONG: Self = Self { slices: 20, waits: true };
 }
 
 impl Observer {

@@ -1,22 +1,13 @@
-//! `/near` as CSV, for spreadsheets.
+//! The list of `/near` as CSV, for spreadsheets.
 
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
 
-use super::error::ConsoleError;
-use super::lists::Asked;
-use super::parsed_query::ParsedQuery;
-use super::state::WithConsole;
-use crate::api::problem::{CALL_TIMEOUT, within};
 use crate::api::recent_reads::RecentReads;
 use crate::forecast::ForecastState;
-use crate::ledger::erasures;
-use crate::views::near::{NearReading, NearRequest, NearSubjectView, NearView};
-use crate::views::near_ranking::{NearFilter, RANKED_MAX};
+use crate::views::near::{NearSubjectView, NearView};
+use crate::views::near_ranking::NearFilter;
 
 /// The last files, each with the number of erasures before it: 10,000 rows take some time.
 pub type NearFiles = RecentReads<(NearFilter, u64), NearFile>;
@@ -39,34 +30,15 @@ const HEADING: [&str; 12] = [
     "expected_at",
 ];
 
-/// `GET /near.csv`
-pub(super) async fn near(
-    State(console): WithConsole,
-    ParsedQuery(asked): ParsedQuery<Asked>,
-) -> Result<Response, ConsoleError> {
-    let filter = asked.near_filter()?;
-    let observer = &console.observer;
-    let read = async {
-        let erasures = erasures::count(observer.partitions.first()).await?;
-        let page = NearRequest { after: None, limit: 2 * RANKED_MAX, reading: NearReading::FILE };
-        let read = async { observer.near(&filter, page).await.map(|view| NearFile::new(&view)) };
-        console.near_files.get_or_read(&(filter.clone(), erasures), read).await
-    };
-    let NearFile { name, csv } = NearFile::clone(&*within(CALL_TIMEOUT, read).await?);
-    let name = format!("attachment; filename=\"{name}\"");
-    let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)];
-    Ok((headers, csv).into_response())
-}
-
 /// A file with its name, which says what it lacks.
 #[derive(Debug, Clone)]
 pub struct NearFile {
-    name: String,
-    csv: Bytes,
+    pub(super) name: String,
+    pub(super) csv: Bytes,
 }
 
 impl NearFile {
-    fn new(view: &NearView) -> Self {
+    pub(super) fn new(view: &NearView) -> Self {
         let mut csv = HEADING.join(",") + "\r\n";
         for row in &view.subjects {
             csv += &cells(row).map(|cell| quoted(&cell)).join(",");
