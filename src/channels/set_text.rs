@@ -19,9 +19,10 @@ pub(super) fn notice(set: &MessageSet<'_>, now: UnixMs) -> NoticeText {
     let marks = [(AlertPurpose::Copy, "[copy] "), (AlertPurpose::Test, "[test] ")];
     let mark = marks.into_iter().find(|(purpose, _)| is_for(set, *purpose)).map_or("", |(_, mark)| mark);
     let count = set.items.len();
-    let what = match are_ends(set) {
-        true => format!("the alerts of {count} quotas have ended"),
-        false => format!("{count} quota alerts"),
+    let what = match (are_ends(set), are_notices(set)) {
+        (true, _) => format!("the alerts of {count} quotas have ended"),
+        (_, true) => format!("{count} quota notices"),
+        _ => format!("{count} quota alerts"),
     };
     let heading = format!("{mark}{before}{what}");
     let line = |item: &SetItem<'_>| cut(notice_text::line(item.content, &item.labels, now));
@@ -52,6 +53,7 @@ pub(super) fn variables(set: &MessageSet<'_>, emails: &[NoticeText]) -> Value {
         items => set.items.iter().zip(emails).map(item).collect::<Vec<_>>(),
         subject_text => common_subject(set),
         ended => are_ends(set),
+        notices => are_notices(set),
         copy => is_for(set, AlertPurpose::Copy),
         test => is_for(set, AlertPurpose::Test),
     }
@@ -91,6 +93,11 @@ fn common_subject(set: &MessageSet<'_>) -> String {
 /// Whether it tells only that alerts have ended.
 fn are_ends(set: &MessageSet<'_>) -> bool {
     set.items.iter().all(|item| matches!(item.content, Content::Resolved(..)))
+}
+
+/// Whether it tells of no alert.
+fn are_notices(set: &MessageSet<'_>) -> bool {
+    !set.items.iter().any(|item| matches!(item.content, Content::Alert(..)))
 }
 
 /// Whether it is sent for this purpose.

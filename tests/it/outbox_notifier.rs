@@ -11,8 +11,8 @@ use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{BoxFuture, ChannelError, ChannelSettings, DnsConfig, Labels, Sample, TestKind};
-use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
+use quotabell::contacts::{Contact, ContactOptions};
 use quotabell::outbox::{AttemptRequest, DeliverySet, NoticeJudge, Notifier, ResolvedVerdict, RetryConfig, Settlement};
 use quotabell::redis_client::Partitions;
 use quotabell::signing::PortalUrls;
@@ -739,6 +739,33 @@ async fn emails_about_one_period_are_a_thread() {
         assert!(mail.header("Subject").ends_with(heading), "{}", mail.header("Subject"));
         assert_eq!((mail.header("In-Reply-To"), mail.header("References")), (thread.clone(), thread.clone()));
     }
+}
+
+/// A customer would look for two alerts that nobody raised.
+#[tokio::test]
+async fn a_message_of_notices_is_not_called_alerts() {
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let sender = sender(&server.url());
+    let notices = [UsageNoticeKind::Forecast, UsageNoticeKind::Silence].map(usage_notice);
+    for (locale, heading, first_line) in [
+        ("en", "example-customer: 2 quota notices", "2 quota notices about example-customer:"),
+        ("vi", "example-customer: 2 thông báo hạn mức", "2 thông báo hạn mức về example-customer:"),
+    ] {
+        let contact = Contact { locale: Some(locale.parse().expect("a tag")), ..Contact::email("bob@example.com") };
+        attempt_set(&sender, &contact, &notices, 1).await;
+        let mail = ParsedMail::parse(&server.next().await.text());
+        assert_eq!(mail.header("Subject"), heading);
+        assert!(mail.parts[0].content.starts_with(first_line), "{}", mail.parts[0].content);
+        assert!(mail.parts[1].content.contains(&format!("<title>{heading}</title>")), "{}", mail.parts[1].content);
+    }
+    let slack = ContactOptions { format: "slack".parse().expect("legal"), ..ContactOptions::default() };
+    attempt_set(&sender, &Contact::webhook_with(&receiver.url("/"), slack), &notices, 1).await;
+    let body: serde_json::Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
+    assert!(
+        body["text"].as_str().is_some_and(|text| text.starts_with("example-customer: 2 quota notices\n")),
+        "{body}"
+    );
 }
 
 /// A digest leaves long after what it tells: the links in it must not have expired when it arrives.
