@@ -112,10 +112,29 @@ pub struct PreviewPart {
     pub name: &'static str,
     /// Its description.
     pub about: &'static str,
+    /// The message that it is a part of.
+    pub message: PreviewMessage,
+}
+
+/// A message of `preview`, as far as arguments depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreviewMessage {
+    /// A forecast, a spike or a silence.
+    UsageNotice,
+    /// An alert and a forecast.
+    Set,
+    /// Any other.
+    Other,
 }
 
 pub(super) const fn part(name: &'static str, about: &'static str) -> PreviewPart {
-    PreviewPart { name, about }
+    PreviewPart { name, about, message: PreviewMessage::Other }
+}
+
+impl PreviewPart {
+    pub(super) const fn of(self, message: PreviewMessage) -> Self {
+        Self { message, ..self }
+    }
 }
 
 /// The input of a preview.

@@ -31,8 +31,8 @@ pub mod webhook;
 pub use caps::{Cap, CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content,
-    InvalidSetting, Message, MessageSet, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition, SetItem,
-    SettingText,
+    InvalidSetting, Message, MessageSet, PreviewMessage, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition,
+    SetItem, SettingText,
 };
 pub use error::ChannelError;
 pub use invalid_contact::InvalidContact;

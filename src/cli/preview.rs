@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::context::CliContext;
 use crate::channels::sample::SAMPLE_AT;
-use crate::channels::{Labels, PreviewRequest, REGISTRY, Sample};
+use crate::channels::{Labels, PreviewMessage, PreviewPart, PreviewRequest, REGISTRY, Sample};
 use crate::contacts::MessageFormat;
 use crate::terminal::hint;
 use crate::terminal::output::Output;
@@ -32,7 +32,8 @@ Examples:
 )]
 pub struct PreviewArgs {
     /// Which text, of those that the channels have. The help names them all.
-    #[arg(value_parser = parts(), help = parts_help(), hide_possible_values = true, required_unless_present = "format")]
+    #[arg(value_parser = part_names(), help = parts_help(), hide_possible_values = true)]
+    #[arg(required_unless_present = "format")]
     pub part: Option<String>,
     /// The webhook's body in this format: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
     #[arg(long)]
@@ -68,8 +69,7 @@ pub struct PreviewArgs {
 
 /// The names of all texts, with descriptions.
 fn parts_help() -> String {
-    let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
-    let texts: Vec<String> = parts.map(|part| format!("{} ({})", part.name, lower_first(part.about))).collect();
+    let texts: Vec<String> = parts().map(|part| format!("{} ({})", part.name, lower_first(part.about))).collect();
     format!("Which text: {}", texts.join("; "))
 }
 
@@ -85,9 +85,12 @@ fn usage_kind(text: &str) -> Result<UsageNoticeKind, String> {
 }
 
 /// The texts that can be rendered: all texts of all channels.
-fn parts() -> PossibleValuesParser {
-    let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
-    parts.map(|part| PossibleValue::new(part.name).help(part.about)).into()
+fn parts() -> impl Iterator<Item = &'static PreviewPart> {
+    REGISTRY.into_iter().flat_map(|definition| definition.preview_parts)
+}
+
+fn part_names() -> PossibleValuesParser {
+    parts().map(|part| PossibleValue::new(part.name).help(part.about)).into()
 }
 
 pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
@@ -107,52 +110,48 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
 }
 
 /// The name of the selected part: a format selects the body of the channel that has formats.
-fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
+fn part_of(args: &PreviewArgs) -> anyhow::Result<&'static str> {
     let with_formats = REGISTRY.into_iter().find(|definition| definition.secret.is_some());
     let bodies = with_formats.map_or(&[][..], |definition| definition.preview_parts);
     let body = bodies.first().map(|part| part.name);
-    let named = args.part.clone();
-    if args.kind.is_some() && !named.as_deref().unwrap_or_default().contains("usage-notice") {
+    let named = args.part.as_deref().and_then(|name| parts().find(|part| part.name == name));
+    let is_of = |message: PreviewMessage| named.is_some_and(|part| part.message == message);
+    if args.kind.is_some() && !is_of(PreviewMessage::UsageNotice) {
         return Err(hint::usage(
             "--kind applies only to the texts named usage-notice",
             "leave --kind out, or name one of them",
         ));
     }
-    let is_body = named.as_ref().is_none_or(|part| bodies.iter().any(|known| known.name == part));
+    let is_body = named.is_none_or(|part| bodies.iter().any(|known| known.name == part.name));
     if args.locale.is_some() && is_body {
         let wrong = "--locale applies only to emails: chats and other receivers of webhooks get English";
         return Err(hint::usage(wrong, "leave --locale out, or name a text of an email"));
     }
     // A preview would show an incident that no message opens.
-    let is_never_sent = |part: &String| part.ends_with("usage-notice") || part.ends_with("digest");
-    if let (Some(format), Some(part)) = (
-        args.format.as_ref().filter(|format| format.has_incidents()),
-        named.as_ref().filter(|part| is_never_sent(part)),
-    ) {
-        let wrong = format!("{format} gets no message of the kind {part}");
+    let is_never_sent = is_body && (is_of(PreviewMessage::UsageNotice) || is_of(PreviewMessage::Set));
+    if let (Some(format), Some(part)) =
+        (args.format.as_ref().filter(|format| format.has_incidents()), named.filter(|_| is_never_sent))
+    {
+        let wrong = format!("{format} gets no message of the kind {}", part.name);
         return Err(hint::usage(
             wrong,
             "forecasts, spikes, silences and digests would open incidents that nothing closes",
         ));
     }
-    let tells_forecast = |part: &String| {
-        let is_notice = part.contains("usage-notice");
-        is_notice && args.kind.is_none_or(|kind| kind == UsageNoticeKind::Forecast)
-            || part.ends_with("digest")
-            || part.starts_with("alerts")
-    };
+    let is_forecast = args.kind.is_none_or(|kind| kind == UsageNoticeKind::Forecast);
+    let tells_forecast = is_of(PreviewMessage::UsageNotice) && is_forecast || is_of(PreviewMessage::Set);
     let window = args.limit.window;
-    if let Some(part) = named.as_ref().filter(|part| tells_forecast(part) && !window.has_forecast()) {
-        let wrong = format!("{part} tells of a forecast, and limits by {window} have none");
+    if let Some(part) = named.filter(|_| tells_forecast && !window.has_forecast()) {
+        let wrong = format!("{} tells of a forecast, and limits by {window} have none", part.name);
         return Err(hint::usage(wrong, "forecasts have the windows day, week and month"));
     }
     match (named, &args.format, body) {
-        (Some(part), Some(format), Some(body)) if bodies.iter().all(|known| known.name != part) => {
-            let wrong = format!("{part} has no formats, only {body} has");
-            Err(hint::usage(wrong, format_args!("leave {part} out: `quotabell preview --format {format}`")))
+        (Some(PreviewPart { name, .. }), Some(format), Some(body)) if !is_body => {
+            let wrong = format!("{name} has no formats, only {body} has");
+            Err(hint::usage(wrong, format_args!("leave {name} out: `quotabell preview --format {format}`")))
         }
-        (Some(part), ..) => Ok(part),
-        (None, ..) => Ok(body.unwrap_or_default().to_owned()),
+        (Some(part), ..) => Ok(part.name),
+        (None, ..) => Ok(body.unwrap_or_default()),
     }
 }
 

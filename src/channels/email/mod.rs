@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::channel::{
     AlertPurpose, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content,
-    InvalidSetting, Message, PreviewRequest, ProbeResult, check_timeout, part, setting,
+    InvalidSetting, Message, PreviewMessage, PreviewRequest, ProbeResult, check_timeout, part, setting,
 };
 use super::error::ChannelError;
 use super::grant_text;
@@ -103,15 +103,16 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         part(
             "usage-notice-subject",
             "The subject line of the email about a limit that will be reached, or what --kind names",
-        ),
-        part("usage-notice-text", "Its text part"),
-        part("usage-notice-html", "Its HTML part"),
+        )
+        .of(PreviewMessage::UsageNotice),
+        part("usage-notice-text", "Its text part").of(PreviewMessage::UsageNotice),
+        part("usage-notice-html", "Its HTML part").of(PreviewMessage::UsageNotice),
         part("resolved-subject", "The subject line of the email about the end of alerts"),
         part("resolved-text", "Its text part"),
         part("resolved-html", "Its HTML part"),
-        part("alerts-subject", "The subject line of the email about several alerts"),
-        part("alerts-text", "Its text part"),
-        part("alerts-html", "Its HTML part"),
+        part("alerts-subject", "The subject line of the email about several alerts").of(PreviewMessage::Set),
+        part("alerts-text", "Its text part").of(PreviewMessage::Set),
+        part("alerts-html", "Its HTML part").of(PreviewMessage::Set),
     ],
 };
 

@@ -9,8 +9,8 @@ use metrics::counter;
 use serde_json::{Value, json};
 
 use super::channel::{
-    AlertPurpose, ChannelDefinition, ConsentMethod, ConsentProof, Content, InvalidSetting, Message, PreviewRequest,
-    ProbeResult, SecretDefinition, check_timeout, part, setting,
+    AlertPurpose, ChannelDefinition, ConsentMethod, ConsentProof, Content, InvalidSetting, Message, PreviewMessage,
+    PreviewRequest, ProbeResult, SecretDefinition, check_timeout, part, setting,
 };
 use super::error::ChannelError;
 use super::grant_text;
@@ -81,11 +81,12 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     preview_parts: &[
         part("webhook", "The webhook's JSON body"),
         part("webhook-resolved", "The webhook's JSON body about the end of alerts"),
-        part("webhook-digest", "The webhook's JSON body with several alerts"),
+        part("webhook-digest", "The webhook's JSON body with several alerts").of(PreviewMessage::Set),
         part(
             "webhook-usage-notice",
             "The webhook's JSON body about a limit that will be reached, or what --kind names",
-        ),
+        )
+        .of(PreviewMessage::UsageNotice),
         part("webhook-grant-expires", "The webhook's JSON body before units of a grant expire"),
     ],
 };
