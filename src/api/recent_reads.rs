@@ -9,8 +9,10 @@ use crate::views::top::TopRequest;
 
 /// How long a ranking is kept.
 const RANKING_TTL: Duration = Duration::from_secs(10);
-/// An answer is kept for at least this multiple of the time it took: reading must not slow counting down.
-const KEPT_TIMES: u32 = 10;
+/// A ranking is kept for at least this multiple of the time it took: reading must not slow counting down.
+pub const KEPT_TIMES: u32 = 10;
+/// Maximum number of answers.
+const KEPT_MAX: usize = 8;
 
 /// Recent rankings, each with the number of erasures before it. Each reads every counter of a period.
 pub type TopCache = RecentReads<(TopRequest, u64), TopView>;
@@ -18,6 +20,7 @@ pub type TopCache = RecentReads<(TopRequest, u64), TopView>;
 #[derive(Debug)]
 pub struct RecentReads<R, V> {
     ttl: Duration,
+    kept_times: u32,
     /// Who reads.
     reading: tokio::sync::Mutex<()>,
     kept: Mutex<Kept<R, V>>,
@@ -39,30 +42,39 @@ struct Read<R, V> {
 }
 
 impl<R: Clone + PartialEq, V> RecentReads<R, V> {
-    /// Keeps what is read for this long, or for ten times as long as it took.
-    pub fn new(ttl: Duration) -> Self {
-        Self { ttl, reading: tokio::sync::Mutex::default(), kept: Mutex::new(Kept { reads: Vec::new(), forgotten: 0 }) }
+    /// Keeps what is read for this long, or for this multiple of the time it took.
+    pub fn new(ttl: Duration, kept_times: u32) -> Self {
+        Self {
+            ttl,
+            kept_times,
+            reading: tokio::sync::Mutex::default(),
+            kept: Mutex::new(Kept { reads: Vec::new(), forgotten: 0 }),
+        }
     }
 
     /// Returns a recent answer, or computes it with `read`. Other callers wait in the meantime.
     pub async fn get_or_read<E>(&self, request: &R, read: impl Future<Output = Result<V, E>>) -> Result<Arc<V>, E> {
         let _reading = self.reading.lock().await;
-        let forgotten = {
-            let mut kept = self.kept();
-            kept.reads.retain(|read| Instant::now() < read.until);
-            if let Some(read) = kept.reads.iter().find(|read| read.request == *request) {
-                return Ok(Arc::clone(&read.view));
-            }
-            kept.forgotten
-        };
+        if let Some(view) = self.get(request) {
+            return Ok(view);
+        }
+        let forgotten = self.kept().forgotten;
         let began = Instant::now();
         let view = Arc::new(read.await?);
-        let until = Instant::now() + self.ttl.max(began.elapsed() * KEPT_TIMES);
+        let until = Instant::now() + self.ttl.max(began.elapsed() * self.kept_times);
         let mut kept = self.kept();
         if kept.forgotten == forgotten {
-            kept.reads.push(Read { request: request.clone(), until, view: Arc::clone(&view) });
+            kept.reads.truncate(KEPT_MAX - 1);
+            kept.reads.insert(0, Read { request: request.clone(), until, view: Arc::clone(&view) });
         }
         Ok(view)
+    }
+
+    /// A recent answer.
+    pub fn get(&self, request: &R) -> Option<Arc<V>> {
+        let mut kept = self.kept();
+        kept.reads.retain(|read| Instant::now() < read.until);
+        kept.reads.iter().find(|read| read.request == *request).map(|read| Arc::clone(&read.view))
     }
 
     /// Forgets every answer, also one that is being read, because something was changed.
@@ -79,6 +91,6 @@ impl<R: Clone + PartialEq, V> RecentReads<R, V> {
 
 impl Default for TopCache {
     fn default() -> Self {
-        Self::new(RANKING_TTL)
+        Self::new(RANKING_TTL, KEPT_TIMES)
     }
 }

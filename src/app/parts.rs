@@ -9,13 +9,14 @@ use tokio::sync::Semaphore;
 use super::plan_reload::{PlanReloader, ReadConfig, Reloaded};
 use crate::api::ingestion::shared::{CurrentRules, Ingestion};
 use crate::api::openapi;
-use crate::api::recent_reads::TopCache;
+use crate::api::recent_reads::{KEPT_TIMES, TopCache};
 use crate::api::state::QueryState;
 use crate::api::{ApiState, CheckService, CurrentTokens, Readiness};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::console::{
     ConsoleState, CountingRate, FILE_TTL, LastConsolePages, NearFiles, OVERVIEW_TTL, OverviewCache, StartedWith,
+    TopRankings,
 };
 use crate::events::CountingStatus;
 use crate::html::last_pages::LastPages;
@@ -79,9 +80,9 @@ impl<'a> Parts<'a> {
             tokens: api.tokens.clone(),
             late_max: config.stream.late_max,
             history_days: config.history.days,
-            top: TopCache::default(),
-            overview: OverviewCache::new(OVERVIEW_TTL),
-            near_files: NearFiles::new(FILE_TTL),
+            top: Arc::new(TopRankings::default()),
+            overview: OverviewCache::new(OVERVIEW_TTL, 1),
+            near_files: NearFiles::new(FILE_TTL, KEPT_TIMES),
             subjects: SubjectIndex::new(self.console_changes.clone()),
             counting_rate: CountingRate::default(),
             last_pages: LastConsolePages::default(),

@@ -153,8 +153,12 @@ pub(super) async fn overview(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Response, ConsoleError> {
-    let view =
-        within(CALL_TIMEOUT, console.overview.get_or_read(&(), console.observer.overview(NearReading::SHORT))).await?;
+    let observer = &console.observer;
+    let read = async {
+        let erasures = erasures::count(observer.partitions.first()).await?;
+        console.overview.get_or_read(&erasures, observer.overview(NearReading::SHORT)).await
+    };
+    let view = within(CALL_TIMEOUT, read).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
         Chart::new(view.hours.iter().map(|hour| (hour.starts_at.0.to_string(), count(hour))), None)
     };

@@ -32,9 +32,11 @@ mod state;
 mod subject;
 mod system;
 mod top;
+mod top_rankings;
 
 pub(crate) use counting_rate::CountingRate;
 pub(crate) use last_pages::LastConsolePages;
 pub(crate) use near_file::{FILE_TTL, NearFiles};
 pub(crate) use router::routes;
 pub(crate) use state::{ConsoleState, LIMITS, OVERVIEW_TTL, OverviewCache, StartedWith, listen};
+pub(crate) use top_rankings::TopRankings;

@@ -12,8 +12,9 @@ use super::config::{ConsoleConfig, OFF};
 use super::counting_rate::CountingRate;
 use super::last_pages::LastConsolePages;
 use super::near_file::NearFiles;
+use super::top_rankings::TopRankings;
 use crate::actions::portal::PortalLinks;
-use crate::api::recent_reads::{RecentReads, TopCache};
+use crate::api::recent_reads::RecentReads;
 use crate::api::server::ServerLimits;
 use crate::api::state::ReloadPlans;
 use crate::api::token::CurrentTokens;
@@ -34,7 +35,7 @@ pub struct ConsoleState {
     pub late_max: Duration,
     /// Number of days of history.
     pub history_days: u32,
-    pub top: TopCache,
+    pub top: Arc<TopRankings>,
     pub overview: OverviewCache,
     pub near_files: NearFiles,
     pub subjects: SubjectIndex,
@@ -69,8 +70,9 @@ pub struct StartedWith {
 
 pub(super) type WithConsole = State<Arc<ConsoleState>>;
 
-/// One overview for all who look at it. A page that refreshes itself every 3 s gets a new one each time.
-pub type OverviewCache = RecentReads<(), OverviewView>;
+/// One overview for all who look at it, with the number of erasures before it. A page that refreshes itself every 3 s
+/// gets a new one each time.
+pub type OverviewCache = RecentReads<u64, OverviewView>;
 
 /// How long an overview is shown to others.
 pub const OVERVIEW_TTL: Duration = Duration::from_secs(2);

@@ -1,13 +1,9 @@
 //! `/top`: who uses most. A ranking reads every counter of a period, so it is made only if somebody asks for it.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use minijinja::context;
-use tokio::time::timeout;
 
 use super::error::ConsoleError;
 use super::lists::{Asked, ROWS_MAX, position, refused_filter, set};
@@ -24,10 +20,6 @@ use crate::views::Cursor;
 use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest, TopView};
 
 const TOP: &str = "Who uses most?";
-/// A ranking of a million subjects by percent takes some seconds.
-const RANKING_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a page waits for a ranking; after that it says that it is being made.
-const WAIT_MAX: Duration = Duration::from_millis(500);
 
 enum Ranking {
     NotAsked,
@@ -64,7 +56,7 @@ pub(super) async fn top(
     Ok(rendered_html("top.html", &visitor, content))
 }
 
-async fn ranking(console: &Arc<ConsoleState>, asked: &Asked) -> Result<Ranking, ConsoleError> {
+async fn ranking(console: &ConsoleState, asked: &Asked) -> Result<Ranking, ConsoleError> {
     let Some(by) = parameter::<RankingOrder>("by", set(&asked.by))? else { return Ok(Ranking::NotAsked) };
     let first = console.observer.partitions.first();
     let metric: Metric = parameter("metric", set(&asked.metric))?.unwrap_or_default();
@@ -75,14 +67,6 @@ async fn ranking(console: &Arc<ConsoleState>, asked: &Asked) -> Result<Ranking, 
         .map_err(|error| Problem::bad_request(error.to_string()))?;
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let erasures = within(CALL_TIMEOUT, erasures::count(first)).await?;
-    let console = Arc::clone(console);
-    // It goes on after the answer.
-    let reading = tokio::spawn(async move {
-        let read = top::read(&console.observer.partitions, &console.observer.plans, &request, TOP_MAX);
-        within(RANKING_TIMEOUT, console.top.get_or_read(&(request.clone(), erasures), read)).await
-    });
-    match timeout(WAIT_MAX, reading).await {
-        Ok(read) => Ok(Ranking::Made(TopView::clone(&*read.expect("reading does not panic")?))),
-        Err(_) => Ok(Ranking::BeingMade),
-    }
+    let view = console.top.get(&console.observer, &(request, erasures)).await?;
+    Ok(view.map_or(Ranking::BeingMade, |view| Ranking::Made(TopView::clone(&view))))
 }

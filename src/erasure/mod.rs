@@ -106,6 +106,19 @@ pub async fn erase_branch(
     subject: &Subject,
     below: &BTreeSet<Subject>,
 ) -> RedisResult<ErasedSubject> {
+    let erased = remove_branch(partitions, plans, event_age_max, subject, below).await;
+    // Also if a part is left.
+    let counted = erasures::add(partitions.first()).await;
+    erased.and_then(|erased| counted.map(|()| erased))
+}
+
+async fn remove_branch(
+    partitions: &Partitions,
+    plans: &Plans,
+    event_age_max: Duration,
+    subject: &Subject,
+    below: &BTreeSet<Subject>,
+) -> RedisResult<ErasedSubject> {
     let mut removed = ErasedCounts::default();
     // The deepest levels first: if it fails, the lists of children still name what is left.
     let gone: Vec<&Subject> = below.iter().rev().chain([subject]).collect();
@@ -143,7 +156,6 @@ pub async fn erase_branch(
             children::forget(partition, one).await?;
         }
     }
-    erasures::add(partitions.first()).await?;
     Ok(ErasedSubject { subject: subject.clone(), subjects: gone.len() as u64, removed })
 }
 

@@ -18,11 +18,16 @@ pub async fn count(Partition { client, keys }: &Partition) -> RedisResult<u64> {
     Ok(count.unwrap_or(0))
 }
 
-/// Counts an erasure, after everything was removed: what was read before may still have the subject.
+/// Counts an erasure, after everything was removed: what was read before may still have the subject. Where nothing was
+/// ever counted, nothing is written.
 ///
 /// # Errors
 ///
 /// The error of Redis or of the connection.
 pub async fn add(Partition { client, keys }: &Partition) -> RedisResult<()> {
-    client.query(redis::cmd("HINCRBY").arg(keys.checkpoint()).arg(ERASURES).arg(1)).await
+    let checkpoint = keys.checkpoint();
+    match client.query(redis::cmd("EXISTS").arg(&checkpoint)).await? {
+        true => client.query(redis::cmd("HINCRBY").arg(&checkpoint).arg(ERASURES).arg(1)).await,
+        false => Ok(()),
+    }
 }

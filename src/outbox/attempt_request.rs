@@ -38,6 +38,8 @@ pub struct AttemptRequest<'a> {
     pub may_have_arrived: bool,
     /// Until when it waited for a digest, or for the end of a quiet time, if it did.
     pub waited_until: Option<UnixMs>,
+    /// Whether what a notice tells was fixed before.
+    pub is_told: bool,
     /// Start of this attempt, server time.
     pub now: UnixMs,
     /// The latest start of sending, so that the deadline is within the lease.

@@ -26,13 +26,13 @@ use super::recipients::Recipients;
 use super::settle::Settlement;
 use super::settle_queue::{EndedLease, SettleQueue};
 use super::slots::AttemptPermit;
+use super::told::store_told;
 use super::wake::wake_reachable;
 use super::{UNREADABLE_CONTACT_WAIT, expires_at};
 use crate::channels::destination;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ContactsSource, ResolvedContacts};
 use crate::redis_client::backoff::BackoffPolicy;
-use crate::redis_client::replace_field::replace_field;
 use crate::subjects::SubjectMutes;
 use crate::types::{Channel, DisabledState, Notification, QuotaNotification, meters};
 
@@ -201,7 +201,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Like [`Notifier::hold_back`], and stores what has changed before it is sent: receivers that know an id expect
+    /// Like [`Notifier::hold_back`], and stores what notices tell before it is sent: receivers that know an id expect
     /// the same content under it.
     pub(super) async fn hold_back(
         &self,
@@ -211,13 +211,16 @@ impl<N: Notifier> DeliveryWorker<N> {
     ) -> Vec<Verdict> {
         let OutboxContext { client, keys, .. } = &self.shared.outbox;
         let mut verdicts = self.shared.notifier.hold_back(set, requests).await;
-        for (LeasedDelivery { id, json, .. }, verdict) in leased.iter().zip(&mut verdicts) {
-            let Ok(Some(present)) = verdict else { continue };
-            let changed = |stored: &str| (stored.as_bytes() == json).then(|| present.to_json());
-            let stored = replace_field(client, &keys.delivery(id), present.kind().as_str(), changed).await;
-            if let Err(error) = stored {
-                tracing::debug!(delivery = %id, %error, "a changed notice could not be stored");
-                *verdict = Err(Settlement::Released(BackoffPolicy::RECONNECT.max_interval));
+        for (leased, verdict) in leased.iter().zip(&mut verdicts) {
+            let Ok(Some(told)) = verdict else { continue };
+            match store_told(client, keys, leased, told).await {
+                Ok(true) => {}
+                // The settlement finds that the lease is lost.
+                Ok(false) => *verdict = Err(Settlement::Released(Duration::ZERO)),
+                Err(error) => {
+                    tracing::debug!(delivery = %leased.id, error = %chain(&error), "what a notice tells could not be stored");
+                    *verdict = Err(Settlement::Released(BackoffPolicy::RECONNECT.max_interval));
+                }
             }
         }
         verdicts
@@ -286,6 +289,7 @@ pub(super) fn request_of<'a>(
         paused: leased.paused,
         may_have_arrived: leased.may_have_arrived,
         waited_until: leased.waited_until,
+        is_told: leased.is_told,
         now: leased.clock.now(),
         start_by,
     })

@@ -18,6 +18,8 @@ text_enum! {
         Enqueue = "enqueue",
         /// Leasing due deliveries.
         Lease = "lease",
+        /// Storing what a notice tells, before its first attempt.
+        StoreTold = "store_told",
         /// Recording how an attempt ended.
         Settle = "settle",
         /// Applying an operator's action to deliveries.
@@ -39,6 +41,7 @@ impl Operation {
             Self::FanOut => "fan out",
             Self::Enqueue => "enqueue",
             Self::Lease => "lease deliveries of",
+            Self::StoreTold => "store what is told of",
             Self::Settle => "settle",
             Self::Act => "change deliveries of",
             Self::Wake => "wake deliveries without contact of",

@@ -12,15 +12,15 @@
 --
 -- Returns {now ms, next due time for a healthy destination in ms (nil: nothing is scheduled), the same for an
 --          unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
---           leased   one text, which is parsed faster than many: a MessagePack array of eighteen strings each: id,
+--           leased   one text, which is parsed faster than many: a MessagePack array of nineteen strings each: id,
 --                    type of the notification, its JSON, subject, channel, contact id, attempts (this one included),
 --                    attempts before the last replay, first attempt ms, pauses since then in ms, token, end of the
 --                    lease ms, destination, and its state: 'unhealthy'; 'healthy'; 'busy': healthy with more than one
 --                    due delivery; or 'following': busy, and to be attempted in the place of an ended attempt there;
 --                    then the id of the message in which it leaves with others, '' if it leaves alone, and the number
 --                    of this attempt of that message; then until when it waited for a digest or the end of a quiet
---                    time, ms, or ''; then the number of its attempts that the receiver can't have accepted, or ''.
---                    Those that leave in one message follow each other
+--                    time, ms, or ''; then the number of its attempts that the receiver can't have accepted, or '';
+--                    then '1' if what it tells is stored, or ''. Those that leave in one message follow each other
 --           dropped  two strings each: a due id and what is wrong with it: 'missing', 'malformed' or 'ended'. It
 --                    leaves the schedule, so that it blocks nothing; its alert may be lost, so the caller logs it
 --           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the
@@ -55,7 +55,7 @@ for i = 14, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 local function judge(id)
   local fields = redis.pcall('HMGET', ARGV[4] .. id, 'state', 'alert', 'subject', 'channel', 'contact_id', 'attempts',
     'replayed_after', 'first_attempt_at_ms', 'type', 'paused_before_ms', 'group', 'sent_in', 'set_since', 'waits_until_ms',
-    'refused')
+    'refused', 'told')
   if fields.err then return was_refused(fields) and 'refused' or 'malformed', fields end
   if not fields[1] then
     if redis.call('EXISTS', ARGV[4] .. id) == 0 then return 'missing', nil end
@@ -246,12 +246,12 @@ for i, delivery in ipairs(due) do
     leased[size + 11], leased[size + 12], leased[size + 13] = token, lease_end, d.name
     leased[size + 14] = delivery.follows and 'following' or d.standing
     leased[size + 15], leased[size + 16], leased[size + 17] = '', '0', fields[14] or ''
-    leased[size + 18] = fields[15] or ''
+    leased[size + 18], leased[size + 19] = fields[15] or '', fields[16] or ''
     if delivery.set then
       join_set(delivery, token, attempts)
       leased[size + 15], leased[size + 16] = fields[12], whole(attempts - (tonumber(fields[13] or '') or attempts) + 1)
     end
-    size = size + 18
+    size = size + 19
   end
 end
 local ended = {}

@@ -22,7 +22,7 @@ pub const LEASE_MAX: usize = 150;
 const NO_CONTACT_LEASE: Duration = crate::redis_client::client::RESPONSE_TIMEOUT;
 
 /// Number of strings per delivery in the script's reply.
-const FIELDS: usize = 18;
+const FIELDS: usize = 19;
 
 /// The script's reply, in its order.
 type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
@@ -128,6 +128,8 @@ pub struct LeasedDelivery {
     pub may_have_arrived: bool,
     /// Until when it waited for a digest, or for the end of a quiet time, if it did.
     pub waited_until: Option<UnixMs>,
+    /// Whether what it tells is stored: an attempt may have been made, and another one tells the same.
+    pub is_told: bool,
     /// The token that the settlement must present.
     pub token: String,
     /// End of the lease, server time.
@@ -208,7 +210,7 @@ fn all_leased_of(mut packed: &[u8], clock_of: impl Fn(Channel) -> LeaseClock) ->
 /// One delivery from its fields.
 fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<LeasedDelivery> {
     let [id, kind, json, subject, channel, contact, attempts, before, first, paused, token, end, ..] = fields;
-    let [.., destination, health, message_id, message_attempt, waited_until, refused] = fields;
+    let [.., destination, health, message_id, message_attempt, waited_until, refused, told] = fields;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
@@ -229,6 +231,7 @@ fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) 
         paused: Duration::from_millis(u64::try_from(number(paused)?).unwrap_or(0)),
         may_have_arrived: attempts.saturating_sub(1) > refused,
         waited_until: number(waited_until).map(UnixMs),
+        is_told: !told.is_empty(),
         token: text(token),
         lease_end: UnixMs(number(end)?),
         destination: Destination::from_stored(&text(destination)),

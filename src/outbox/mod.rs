@@ -62,6 +62,7 @@ pub mod settle;
 mod settle_queue;
 pub mod slots;
 pub mod subject_deliveries;
+pub mod told;
 pub mod totals;
 pub mod wake;
 

@@ -61,8 +61,8 @@ pub enum ResolvedVerdict {
     Never,
 }
 
-/// What to record if a notification may not be sent now, else the notification as it is true now, if that has changed.
-/// Only a first attempt changes it: later ones tell the same under the same id.
+/// What to record if a notification may not be sent now, else what a notice tells from now on, if that is not fixed.
+/// All attempts tell the same under the same id.
 pub type Verdict = Result<Option<Notification>, Settlement>;
 
 /// Alerts are told as they were raised.
@@ -89,11 +89,11 @@ pub(super) async fn judge_usage(
     judge: &dyn NoticeJudge,
     request: &AttemptRequest<'_>,
 ) -> RedisResult<Verdict> {
-    let has_waited = request.attempts <= 1 && request.first_attempt.since(notice.raised_at.0) > TOLD_AS_RAISED;
+    let has_waited = request.first_attempt.since(notice.raised_at.0) > TOLD_AS_RAISED;
     let is_past = notice.expected_at.is_some_and(|expected| request.now >= expected.0);
     Ok(match judge.usage(notice, request.now).await? {
-        Some(present) if has_waited => Ok(Some(Notification::Usage(present))),
-        Some(_) if !is_past => Ok(None),
+        Some(present) if has_waited && !request.is_told => Ok(Some(Notification::Usage(present))),
+        Some(_) if !is_past => Ok((!request.is_told).then(|| Notification::Usage(notice.clone()))),
         _ => Err(Settlement::Expired),
     })
 }
@@ -110,7 +110,7 @@ pub(super) async fn judge_resolved(
         return Ok(Err(Settlement::Released(RESOLVED_AFTER - age)));
     }
     Ok(match judge.resolved(notice, &request.contact.id, sent_together, request.now).await? {
-        ResolvedVerdict::True(present) if request.attempts <= 1 => Ok(Some(Notification::Resolved(*present))),
+        ResolvedVerdict::True(present) if !request.is_told => Ok(Some(Notification::Resolved(*present))),
         ResolvedVerdict::True(_) => Ok(None),
         ResolvedVerdict::Later => Err(Settlement::Released((age / 4).clamp(RESOLVED_WAIT_MIN, RESOLVED_WAIT_MAX))),
         ResolvedVerdict::Never => Err(Settlement::Expired),

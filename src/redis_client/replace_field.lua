@@ -3,14 +3,13 @@
 --
 -- KEYS[1] the hash
 --
--- ARGV[1] the field   ARGV[2] its value as it was read   ARGV[3] its new value, not much longer
+-- ARGV[1] the field   ARGV[2] its value as it was read   ARGV[3] its new value, not longer
 --
 -- Returns 'replaced'
 --         'changed'   somebody else has replaced the value, or the field is gone: nothing written
 --         an error    a key of another type, or a command that the user may not run: nothing written
 --
--- Also runs when memory is full, because it frees memory, or takes a few bytes. Safe to run twice: the second call
--- returns 'changed'.
+-- Also runs when memory is full, because it frees memory. Safe to run twice: the second call returns 'changed'.
 
 local failed = wrong_type(1, 'hash') or denied(KEYS[1], 'HSET')
 if failed then return failed end

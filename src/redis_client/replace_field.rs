@@ -9,8 +9,8 @@ use super::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("replace_field.lua")));
 
-/// Replaces the value of a field by what `change` makes of it, which is not much longer; `None` means that it needs no
-/// change. If somebody else changes the value meanwhile, `change` gets the new value. Repeatable.
+/// Replaces the value of a field by what `shorten` makes of it; `None` means that it needs no change. If somebody else
+/// changes the value meanwhile, `shorten` gets the new value. Repeatable.
 ///
 /// # Errors
 ///
@@ -19,14 +19,13 @@ pub async fn replace_field(
     client: &RedisClient,
     key: &str,
     field: &str,
-    change: impl Fn(&str) -> Option<String>,
+    shorten: impl Fn(&str) -> Option<String>,
 ) -> RedisResult<()> {
     let mut read = redis::cmd("HGET");
     read.arg(key).arg(field);
-    // Values are replaced by erasures, which shorten them, by the few alerts of a threshold, and once before a delivery
-    // is sent, so this loop ends.
+    // Values are replaced by erasures, which shorten them, and by the few alerts of a threshold, so this loop ends.
     while let Some(stored) = client.query::<Option<String>>(&read).await? {
-        let Some(changed) = change(&stored) else { break };
+        let Some(changed) = shorten(&stored) else { break };
         let answer: String = SCRIPT.call().key(key).arg(field).arg(stored).arg(changed).run(client).await?;
         if answer == "replaced" {
             break;

@@ -15,7 +15,6 @@ use super::top::{PlanAndLimit, SETTINGS_AT_ONCE, plans_and_limits};
 use super::{Cursor, Observer, alerts};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
-use crate::ledger::erasures;
 use crate::ledger::raised_scan::{self, RaisedPosition};
 use crate::subjects::Plans;
 use crate::types::alert::used_percent;
@@ -135,6 +134,7 @@ impl Observer {
         let has_more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| has_more).map(|last| Cursor(NearCursor(last.place())).to_string());
+        self.retain_counted(&mut rows).await?;
         self.foresee(&mut rows, now).await?;
         let subjects = self.near_views(&rows).await?;
         let (ranked_at, read_at) = (Rfc3339(began), Rfc3339(now));
@@ -150,7 +150,7 @@ impl Observer {
         is_beginning: bool,
         now: UnixMs,
     ) -> RedisResult<Arc<NearRanking>> {
-        let shared = self.near.get(filter, erasures::count(self.partitions.first()).await?);
+        let shared = self.near.get(filter);
         let slices = if is_beginning || shared.best().examined == 0 { reading.slices } else { 0 };
         for _ in 0..slices {
             let best = shared.best();
@@ -171,6 +171,25 @@ impl Observer {
             }
         }
         Ok(shared.best())
+    }
+
+    /// Leaves out subjects that were erased since they were ranked.
+    pub(super) async fn retain_counted(&self, rows: &mut Vec<NearRow>) -> RedisResult<()> {
+        let used = self.used(rows.iter().map(|row| (&row.of, &row.count.subject))).await?;
+        let mut used = used.into_iter();
+        rows.retain(|_| used.next().is_some_and(|is_there| is_there.is_some()));
+        Ok(())
+    }
+
+    /// The counters, those that are there.
+    async fn used(&self, counters: impl Iterator<Item = (&MetricPeriod, &Subject)>) -> RedisResult<Vec<Option<u64>>> {
+        let mut pipeline = redis::pipe();
+        for (of, subject) in counters {
+            let keys = &self.partitions.partition_of(subject).keys;
+            let key = keys.usage(&of.metric, of.period, keys::bucket(subject.as_str()));
+            pipeline.cmd("HGET").arg(key).arg(subject.as_str());
+        }
+        self.partitions.first().client.pipe(&pipeline).await
     }
 
     /// The rows, with who was notified.
@@ -231,13 +250,7 @@ impl Observer {
     /// Adds count and limit. Leaves out subjects whose limit was removed meanwhile.
     async fn near_of(&self, of: MetricPeriod, subjects: BTreeMap<Subject, Vec<Alert>>) -> RedisResult<Vec<NearRow>> {
         let first = self.partitions.first();
-        let mut pipeline = redis::pipe();
-        for subject in subjects.keys() {
-            let keys = &self.partitions.partition_of(subject).keys;
-            let key = keys.usage(&of.metric, of.period, keys::bucket(subject.as_str()));
-            pipeline.cmd("HGET").arg(key).arg(subject.as_str());
-        }
-        let used: Vec<Option<u64>> = first.client.pipe(&pipeline).await?;
+        let used = self.used(subjects.keys().map(|subject| (&of, subject))).await?;
         let counts: Vec<SubjectCount> = subjects
             .keys()
             .zip(used)

@@ -222,7 +222,6 @@ pub struct NearRankings(Arc<Mutex<Vec<KeptRanking>>>);
 #[derive(Debug)]
 struct KeptRanking {
     filter: NearFilter,
-    erasures: u64,
     asked: Instant,
     ranking: Arc<SharedRanking>,
 }
@@ -248,16 +247,15 @@ impl SharedRanking {
 }
 
 impl NearRankings {
-    /// The ranking with this filter, of what was read after this number of erasures.
-    pub fn get(&self, filter: &NearFilter, erasures: u64) -> Arc<SharedRanking> {
+    /// The ranking with this filter.
+    pub fn get(&self, filter: &NearFilter) -> Arc<SharedRanking> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was erased must not be listed any more.
-        kept.retain(|kept| kept.asked.elapsed() < KEPT_FOR && kept.erasures == erasures);
         let known = kept.extract_if(.., |kept| kept.filter == *filter).map(|kept| kept.ranking).next();
+        kept.retain(|kept| kept.asked.elapsed() < KEPT_FOR);
         kept.truncate(FILTERS_MAX - 1);
         let ranking = known.unwrap_or_default();
         let (filter, asked) = (filter.clone(), Instant::now());
-        kept.insert(0, KeptRanking { filter, erasures, asked, ranking: Arc::clone(&ranking) });
+        kept.insert(0, KeptRanking { filter, asked, ranking: Arc::clone(&ranking) });
         ranking
     }
 }

@@ -105,6 +105,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         first_attempt: now,
         paused: std::time::Duration::ZERO,
         may_have_arrived: false,
+        is_told: false,
         waited_until: None,
         now,
         start_by: attempt.start_by,

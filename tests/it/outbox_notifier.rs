@@ -131,6 +131,7 @@ async fn attempt_after_wait(
             first_attempt: first,
             paused: std::time::Duration::ZERO,
             may_have_arrived: attempts > 1,
+            is_told: attempts > 1,
             waited_until,
             now,
             start_by: soon(),
@@ -366,6 +367,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         first_attempt: RAISED,
         paused: std::time::Duration::ZERO,
         may_have_arrived: false,
+        is_told: false,
         waited_until: None,
         now: RAISED,
         start_by: soon(),
@@ -407,6 +409,7 @@ async fn a_notice_is_not_attempted_after_its_units_expired() {
             first_attempt: now,
             paused: Duration::ZERO,
             may_have_arrived: false,
+            is_told: false,
             waited_until: None,
             now,
             start_by: soon(),
@@ -443,6 +446,7 @@ fn request_at<'a>(
         first_attempt: RAISED,
         paused: Duration::ZERO,
         may_have_arrived: attempt > 1,
+        is_told: attempt > 1,
         waited_until: None,
         now: RAISED,
         start_by: soon(),
@@ -462,8 +466,20 @@ async fn attempt_set(
     notifications: &[Notification],
     attempt: u32,
 ) -> Vec<Settlement> {
+    attempt_set_after(sender, contact, notifications, attempt, attempt > 1).await
+}
+
+/// The same, and whether the attempts before have fixed what is told: a daemon that was killed has not.
+async fn attempt_set_after(
+    sender: &Sending,
+    contact: &Contact,
+    notifications: &[Notification],
+    attempt: u32,
+    is_told: bool,
+) -> Vec<Settlement> {
     let deliveries: Vec<DeliveryId> = notifications.iter().map(|one| one.delivery_to(&contact.id)).collect();
-    let request = |(notification, delivery)| request_at(notification, delivery, contact, attempt);
+    let request =
+        |(notification, delivery)| AttemptRequest { is_told, ..request_at(notification, delivery, contact, attempt) };
     let requests: Vec<AttemptRequest<'_>> = notifications.iter().zip(&deliveries).map(request).collect();
     let set = DeliverySet { message_id: "digest_0123456789abcdef0123456789abcdef".to_owned(), attempt };
     let verdicts = sender.notifier.hold_back(Some(&set), &requests).await;
@@ -676,19 +692,21 @@ async fn a_notice_that_waited_is_told_as_it_is_true_now() {
     let contact = webhook(&receiver.url("/"));
     let mut sender = sender("smtp://localhost");
     sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
-    for (age_ms, expected_ms, attempt, used) in [
-        (HOUR_MS, HOUR_MS, 1, Some(7)),
-        (HOUR_MS, -1, 1, Some(7)),
-        (HOUR_MS, HOUR_MS, 2, Some(4_000)),
-        (HOUR_MS, -1, 2, None),
-        (60_000, HOUR_MS, 1, Some(4_000)),
-        (60_000, HOUR_MS, 2, Some(4_000)),
-        (60_000, -1, 2, None),
+    for (age_ms, expected_ms, attempt, is_told, used) in [
+        (HOUR_MS, HOUR_MS, 1, false, Some(7)),
+        (HOUR_MS, -1, 1, false, Some(7)),
+        (HOUR_MS, HOUR_MS, 2, false, Some(7)),
+        (HOUR_MS, HOUR_MS, 2, true, Some(4_000)),
+        (HOUR_MS, -1, 2, true, None),
+        (60_000, HOUR_MS, 1, false, Some(4_000)),
+        (60_000, HOUR_MS, 2, true, Some(4_000)),
+        (60_000, -1, 2, true, None),
     ] {
         let Notification::Usage(notice) = usage_notice(UsageNoticeKind::Forecast) else { panic!("it is one") };
         let (raised_at, expected_at) = (RAISED.plus(-age_ms), RAISED.plus(expected_ms));
         let notice = UsageNotice { raised_at: Rfc3339(raised_at), expected_at: Some(Rfc3339(expected_at)), ..notice };
-        let settled = attempt_set(&sender, &contact, &[Notification::Usage(notice)], attempt).await;
+        let notices = [Notification::Usage(notice)];
+        let settled = attempt_set_after(&sender, &contact, &notices, attempt, is_told).await;
         let told = receiver.try_next().map(|caught| {
             let body: serde_json::Value = serde_json::from_slice(&caught.body).expect("JSON");
             body["data"]["items"][0]["data"]["used"].as_u64().expect("units")

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support::outbox::{
     LONG, Outbox, SHORT, alert, all_due, delivery, email, outcome, settle, subject, until, webhook,
 };
+use quotabell::outbox::told::store_told;
 use quotabell::outbox::{ActionReply, DeliveryAction, LeasedDelivery, SettleReply, Settlement, act, lease};
 use quotabell::redis_client::ErrorKind;
 use quotabell::types::{Alert, DeliveryId, DeliveryState, Destination, Notification, Outcome, OutcomeClass};
@@ -59,6 +60,25 @@ async fn a_delivery_may_have_arrived_unless_each_attempt_was_refused() {
     one_due(&outbox).await;
     outbox.lease_one("killed", SHORT).await;
     assert!(until_leased(&outbox, "t").await.may_have_arrived);
+}
+
+/// Receivers know an id: what the first attempt tells is told again, and a worker whose lease is over changes nothing.
+#[tokio::test]
+async fn what_is_told_is_fixed_by_the_holder_of_the_lease() {
+    let outbox = Outbox::start();
+    let raised = one_due(&outbox).await;
+    let told = Notification::Alert(Alert { used: 4_321, ..raised });
+    let killed = outbox.lease_one("killed", SHORT).await;
+    let second = until_leased(&outbox, "t").await;
+    assert!(!killed.is_told && !second.is_told, "nothing was stored before the first lease ended");
+    let store = async |leased| store_told(&outbox.client, &outbox.keys, leased, &told).await.expect("an answer");
+    assert!(!store(&killed).await);
+    assert!(store(&second).await && store(&second).await);
+    settled(&outbox, &second, &Settlement::Released(Duration::ZERO)).await;
+    let third = outbox.lease_one("u", LONG).await;
+    assert_eq!((third.is_told, &third.notification), (true, &Ok(told.clone())));
+    let () = outbox.run("DEL", &[outbox.keys.delivery(&third.id).as_str()]).await;
+    assert!(!store(&third).await, "it was erased");
 }
 
 /// A dead worker must not keep its deliveries: the lease ends by the server's clock.

@@ -114,7 +114,9 @@ impl Observer {
         let rows = ranking.rows_after(None, now);
         let below = rows.clone().filter(|row| row.is_below()).take(NEAREST);
         let nearest = below.chain(rows.filter(|row| !row.is_below()).take(NEAREST_REACHED));
-        Ok((near, nearest.cloned().collect()))
+        let mut nearest = nearest.cloned().collect();
+        self.retain_counted(&mut nearest).await?;
+        Ok((near, nearest))
     }
 
     async fn totals(&self) -> Result<Totals, OutboxError> {
