@@ -18,8 +18,8 @@ pub async fn count(Partition { client, keys }: &Partition) -> RedisResult<u64> {
     Ok(count.unwrap_or(0))
 }
 
-/// Counts an erasure, after everything was removed: what was read before may still have the subject. Where nothing was
-/// ever counted, nothing is written.
+/// Counts an erasure, after everything was removed: what was read before may still have the subject. Writes nothing
+/// if there is no checkpoint.
 ///
 /// # Errors
 ///

@@ -7,8 +7,8 @@
 --
 -- Returns 'stored'
 --         'stale'     the lease is lost, or the delivery is gone: nothing written
---         an error    a key of another type, or a command that the user may not run: nothing written. Refused whole when
---                     memory is full
+--         an error    a key of another type, or a command that the user may not run: nothing written. Refused whole
+--                     when memory is full
 --
 -- Safe to run twice.
 

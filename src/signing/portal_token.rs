@@ -57,7 +57,8 @@ impl PortalClaims {
     }
 }
 
-/// A token that can be read. Its signature is not verified yet, so nothing of it may be shown.
+/// A token that can be read. Its signature is not verified yet, so nothing of it may be shown; it may decide the
+/// language of an error.
 pub struct UnverifiedToken<'a> {
     text: &'a str,
     signature: Vec<u8>,

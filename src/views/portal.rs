@@ -26,6 +26,7 @@ use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, Channel, ContactId, DeliveryState, DisplayName, Metric, MetricFormat, Mute, PeriodSpan, Subject, UnixMs,
+    Window,
 };
 
 /// Maximum number of quotas whose alerts are read: the newest periods of each metric and window.
@@ -303,30 +304,34 @@ fn without_foreseen_paces(mut windows: Vec<PortalWindowView>, format: &MetricFor
     windows
 }
 
-/// The units at the end of a period at the pace since its start. `None` at its very start, and for a total.
+/// The units at the end of a period at the pace since its start. `None` at its very start, without usage, and for a
+/// total.
 fn pace_of(usage: &WindowUsageView, now: UnixMs) -> Option<u64> {
     let (Rfc3339(start), Rfc3339(end)) = (usage.starts_at?, usage.resets_at?);
     let (whole, over) = (end.0 - start.0, now.0 - start.0);
     if whole <= 0 || over < whole / PACE_AFTER || over > whole {
         return None;
     }
-    let at_end = u128::from(usage.used?) * whole.unsigned_abs() as u128 / u128::from(over.unsigned_abs().max(1));
+    let at_end = u128::from(usage.used.filter(|used| *used > 0)?) * whole.unsigned_abs() as u128
+        / u128::from(over.unsigned_abs().max(1));
     u64::try_from(at_end).ok()
 }
 
-/// The units at the end of a period in which the pace of a shorter one goes on.
+/// The units at the end of a period in which the pace of a shorter one goes on. That of an hour ends with it: a burst
+/// says little about the rest of a day.
 fn continued(usage: &WindowUsageView, shorter: &PortalWindowView) -> Option<u64> {
     let PortalWindowView { pace, usage: of } = shorter;
     let (Rfc3339(start), Rfc3339(end), Rfc3339(until)) = (of.starts_at?, of.resets_at?, usage.resets_at?);
     let (pace, before) = (u128::from((*pace)?), usage.used?.saturating_sub(of.used?));
-    let (whole, left) = ((end.0 - start.0).unsigned_abs(), (until.0 - end.0).unsigned_abs());
+    let left = if of.window == Window::Hour { 0 } else { (until.0 - end.0).unsigned_abs() };
+    let whole = (end.0 - start.0).unsigned_abs();
     u64::try_from(u128::from(before) + pace + pace * u128::from(left) / u128::from(whole.max(1))).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Day, Period, Window};
+    use crate::types::{Day, Period};
     use crate::views::forecast::ForecastView;
 
     /// A subject that begins at the end of a month would read of a day above its month.
@@ -356,6 +361,18 @@ mod tests {
         assert_eq!(paces(usage(Window::Month, 27, 3)), [Some(1_500), Some(4_500)]);
         assert_eq!(paces(usage(Window::Week, 1, 1)), [Some(1_500), Some(1_500)], "its last day");
         assert_eq!(paces(usage(Window::Month, 0, 30)), [Some(1_500), None], "nobody knows it at the beginning");
+        let burst = WindowUsageView {
+            starts_at: Some(Rfc3339(midnight.plus(7 * 3_600_000 + 1_800_000))),
+            resets_at: Some(Rfc3339(midnight.plus(8 * 3_600_000 + 1_800_000))),
+            ..usage(Window::Hour, 0, 0)
+        };
+        let of_burst = |used| {
+            let usages =
+                [&burst, &usage(Window::Day, 0, 1)].map(|of| WindowUsageView { used: Some(used), ..of.clone() });
+            paced(usages.to_vec(), midnight.plus(8 * 3_600_000)).into_iter().map(|of| of.pace).collect::<Vec<_>>()
+        };
+        assert_eq!(of_burst(500), [Some(1_000), Some(1_500)], "a burst does not last all day");
+        assert_eq!(of_burst(0), [None, None]);
         let foreseen = |state| {
             let forecast = Some(ForecastView::sample(state, None));
             paces(WindowUsageView { forecast, ..usage(Window::Month, 27, 3) })[1]

@@ -27,6 +27,8 @@ use crate::views::refused::{self, RefusedCursor};
 const JUDGED: usize = 200;
 /// Maximum number of receivers with an open circuit, and of others that failed last time, of one partition.
 const FAILING_MAX: usize = 20;
+/// Number of receivers of one partition of which these others are searched: many only wait, for a digest say.
+const UNHEALTHY_MAX: usize = 100;
 /// Number of attempts that must have failed in a row: a receiver that is being changed may fail for a moment.
 const FAILURES_MIN: u64 = 3;
 /// Maximum number of subjects without contact that are named.
@@ -140,15 +142,15 @@ impl Observer {
             let mut pipeline = redis::pipe();
             pipeline.cmd("ZRANGE").arg(keys.circuits()).arg(0).arg(FAILING_MAX - 1);
             // Those that are due last, as after failures.
-            pipeline.cmd("ZRANGE").arg(keys.destinations_unhealthy()).arg(0).arg(FAILING_MAX - 1).arg("REV");
+            pipeline.cmd("ZRANGE").arg(keys.destinations_unhealthy()).arg(0).arg(UNHEALTHY_MAX - 1).arg("REV");
             let names: [Vec<String>; 2] = client.pipe(&pipeline).await?;
             let names: BTreeSet<Destination> =
                 names.iter().flatten().map(|name| Destination::from_stored(name)).collect();
-            for view in read_destinations(partition, &names.into_iter().collect::<Vec<_>>()).await? {
-                if view.circuit == CircuitState::Open || view.failures >= Some(FAILURES_MIN) {
-                    add(view.retried_for(self.give_up_after));
-                }
-            }
+            let views = read_destinations(partition, &names.into_iter().collect::<Vec<_>>()).await?;
+            let (open, closed): (Vec<_>, Vec<_>) =
+                views.into_iter().partition(|view| view.circuit == CircuitState::Open);
+            let failing = closed.into_iter().filter(|view| view.failures >= Some(FAILURES_MIN)).take(FAILING_MAX);
+            open.into_iter().chain(failing).for_each(|view| add(view.retried_for(self.give_up_after)));
         }
         for RefusingQueue { partition, destination, error } in refusing_queues(&self.partitions).await? {
             let views = read_destinations(partition, std::slice::from_ref(&destination)).await?;
