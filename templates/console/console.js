@@ -2,6 +2,8 @@
 "use strict";
 (() => {
   const USED_FOR_MS = 60000, OFTEN_MS = 3000, SELDOM_MS = 60000, TIMES_OF_A_RESPONSE = 10;
+  // An answer without Redis takes 5 s: the page asks every 10 s then.
+  const STALE_MS = 5000;
   const byId = (id) => document.getElementById(id);
 
   // A browser may keep nothing.
@@ -137,23 +139,27 @@
   };
   const isFilledIn = () => [...live.querySelectorAll("input, select, textarea")].some(isChanged);
 
+  // Somebody may log in or out in another tab.
+  const visitorOf = (root) => root.querySelector(".visitor")?.textContent;
+
   const read = async () => {
     if (isFilledIn()) return "not refreshed while a form is filled in,";
     const began = performance.now();
     const headers = etag ? { "If-None-Match": etag } : {};
     const response = await fetch(address, { headers, cache: "no-store", redirect: "manual" });
     const text = response.status === 200 ? await response.text() : "";
-    responseMs = performance.now() - began;
     // The session is over, or the page is another one now.
     if (response.type === "opaqueredirect") return location.reload();
     // An earlier page, because Redis was away.
     if (response.ok && live.dataset.last) return location.reload();
     if (response.status !== 304 && !response.ok) throw new Error("status " + response.status);
+    responseMs = performance.now() - began;
     asOf.dateTime = response.headers.get("Quotabell-Time");
     noteTime();
     if (response.status === 304) return "";
     const page = new DOMParser().parseFromString(text, "text/html");
     if (isFilledIn()) return "not refreshed while a form is filled in,";
+    if (visitorOf(page) !== visitorOf(document)) return location.reload();
     etag = response.headers.get("ETag");
     finish(page);
     document.title = page.title;
@@ -165,10 +171,13 @@
     return "";
   };
   const refresh = async () => {
+    const wasStale = live.classList.contains("stale");
     let problem;
     try {
       problem = await read();
       live.classList.remove("stale");
+      // The end of an outage counts as use.
+      if (wasStale) [usedAt, responseMs] = [Date.now(), 0];
     } catch {
       problem = "no answer: this is the state";
       live.classList.add("stale");
@@ -181,7 +190,8 @@
     clearTimeout(timer);
     if (isPaused || document.hidden) return;
     const wait = Date.now() - usedAt < USED_FOR_MS ? OFTEN_MS : SELDOM_MS;
-    timer = setTimeout(refresh, Math.max(wait, TIMES_OF_A_RESPONSE * responseMs));
+    const isStale = live.classList.contains("stale");
+    timer = setTimeout(refresh, isStale ? STALE_MS : Math.max(wait, TIMES_OF_A_RESPONSE * responseMs));
   };
 
   for (const kind of ["pointerdown", "keydown", "scroll"]) {

@@ -323,6 +323,39 @@ test("an unchanged page is not sent again, and unused or hidden pages ask seldom
   await context.close();
 });
 
+test("after an outage a page that nobody used is refreshed as if it was used", async () => {
+  const context = await visit();
+  const page = await logIn(context);
+  await page.clock.install();
+  await go(page, "mutes");
+  let hold;
+  const held = new Promise((resolve) => (hold = resolve));
+  await page.route("**/mutes", hold, { times: 1 });
+  await page.clock.runFor(3_000);
+  const route = await held;
+  await page.clock.runFor(61_000);
+  await route.fulfill({ status: 503 });
+  await page.locator("#live.stale").waitFor();
+  for (const ms of [5_000, 3_000]) {
+    const next = refreshed(page);
+    await page.clock.runFor(ms);
+    assert.ok((await next).ok() || (await next).status() === 304);
+    await page.locator("#live:not(.stale)").waitFor();
+  }
+  await context.close();
+});
+
+test("a page names somebody who logged in in another tab", async () => {
+  const context = await visit();
+  const [page, other] = [await logIn(context), await context.newPage()];
+  await page.locator(".visitor", { hasText: "ops (admin)" }).waitFor();
+  await go(other, "login");
+  await other.getByLabel("Token").fill(TOKENS.viewer);
+  await other.getByRole("button", { name: "Log in" }).click();
+  await page.locator(".visitor", { hasText: "viewer (read)" }).waitFor();
+  await context.close();
+});
+
 test("seven tabs are refreshed at once", async () => {
   const context = await visit();
   const page = await logIn(context);
