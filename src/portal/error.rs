@@ -30,7 +30,7 @@ impl FailedVisit {
         let Self { failure, return_url } = self;
         let is_of_token = match failure {
             PortalFailure::ViewOnly | PortalFailure::Later => true,
-            PortalFailure::NoSuchAddress | PortalFailure::OnlyForms => token_of(path).is_some(),
+            PortalFailure::NoSuchAddress => token_of(path).is_some(),
             PortalFailure::Cut | PortalFailure::Expired | PortalFailure::Revoked => false,
         };
         let up = up_from(path);

@@ -8,8 +8,6 @@ text_enum! {
     /// Why a page can't be shown. The templates have a text for each, under its name.
     pub enum PortalFailure {
         NoSuchAddress = "no_such_address",
-        /// The address takes only forms.
-        OnlyForms = "only_forms",
         /// The token is not whole, or of somebody else.
         Cut = "cut",
         Expired = "expired",
@@ -25,7 +23,6 @@ impl PortalFailure {
     pub(super) const fn status(self) -> StatusCode {
         match self {
             Self::NoSuchAddress | Self::Cut => StatusCode::NOT_FOUND,
-            Self::OnlyForms => StatusCode::METHOD_NOT_ALLOWED,
             Self::Expired | Self::Revoked => StatusCode::GONE,
             Self::ViewOnly => StatusCode::FORBIDDEN,
             Self::Later => StatusCode::SERVICE_UNAVAILABLE,

@@ -32,9 +32,8 @@ pub fn with_portal(routes: Routes, portal: Arc<PortalState>) -> Routes {
         .fallback(async |State(portal): WithPortal, headers: HeaderMap, uri: Uri| {
             PortalFailure::NoSuchAddress.into_response(&portal, &headers, uri.path())
         })
-        .method_not_allowed_fallback(async |State(portal): WithPortal, headers: HeaderMap, uri: Uri| {
-            PortalFailure::OnlyForms.into_response(&portal, &headers, uri.path())
-        })
+        // Somebody opened the address of a form.
+        .method_not_allowed_fallback(async || (StatusCode::SEE_OTHER, [(LOCATION, "./")]))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .layer(from_fn_with_state(Arc::clone(&portal), with_headers))
         .with_state(portal);

@@ -223,9 +223,8 @@ async fn a_route_answers_by_the_token_alone() {
     for (path, status, way_on) in [
         ("/portal/x/y/z".to_owned(), 404, None),
         ("/portal/assets/x.css".to_owned(), 404, None),
-        (format!("{whole}contact"), 405, Some("<a href=\"./\">To your usage</a>")),
         (format!("{whole}x/y"), 404, Some("<a href=\".././\">To your usage</a>")),
-        (format!("{vi}contact"), 405, Some("<a href=\"./\">Đến mức sử dụng của bạn</a>")),
+        (format!("{vi}x"), 404, Some("<a href=\"./\">Đến mức sử dụng của bạn</a>")),
     ] {
         let answer = visitor.get(&path).await;
         judge_html(&path, &answer);
@@ -246,6 +245,11 @@ async fn a_route_answers_by_the_token_alone() {
     let (text, _) = back.split_once('.').expect("two parts");
     let page = visitor.get(&format!("{text}.{signature}/")).await;
     assert!(page.status == 404 && !page.text.contains("app.test"), "{}", page.text);
+    // Somebody opens the address of a form that was refused.
+    for form in ["contacts", "contact"] {
+        let opened = visitor.get(&format!("{whole}{form}")).await;
+        assert_eq!((opened.status, opened.header("location")), (303, "./"), "{form}");
+    }
     for query in ["", "?told=added"] {
         let cut = visitor.get(&format!("{}{query}", whole.trim_end_matches('/'))).await;
         assert_eq!((cut.status, cut.header("location")), (303, format!("./{token}/{query}").as_str()));

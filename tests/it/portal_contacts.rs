@@ -64,8 +64,8 @@ async fn a_colleague_is_added_confirms_and_can_be_removed() {
     assert_eq!(mail.to, "New@b.test");
     starts(&portal.send("contacts", add).await, 409, "This address is one of your contacts already.");
     let code = |code: &str| format!("do=confirm&contact={id}&code={code}");
-    starts(&portal.does(&code(wrong(&mail.code))).await, 403, "This is not the newest code");
-    starts(&portal.does(&code("")).await, 403, "This is not the newest code");
+    starts(&portal.does(&code(wrong(&mail.code))).await, 403, "This code is wrong: check it and try again.");
+    starts(&portal.does(&code("")).await, 403, "This code is wrong");
     starts(&portal.does(&format!("do=test&contact={id}")).await, 409, "This contact is not confirmed yet.");
     starts(&portal.does(&code(&mail.code)).await, 200, "The contact is confirmed");
     assert_eq!(portal.contact(&id).await["verified"], true);
