@@ -14,8 +14,8 @@ use crate::actions::contacts::{self, AddOutcome, ContactAddition, ContactSelecto
 use crate::actions::test_message::{ChooseError, choose, sample, start_cooldown};
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::channels::{Labels, TestKind};
-use crate::contacts::ContactOrigin;
 use crate::contacts::merge::ContactSpec;
+use crate::contacts::{ContactOrigin, logged_address};
 use crate::html::fields::Fields;
 use crate::html::href::href_to;
 use crate::subjects::StoredLevels;
@@ -90,7 +90,9 @@ async fn change_contact(console: Arc<ConsoleState>, SentForm { fields, .. }: Sen
         "remove" => {
             let removed = contacts::remove(partition, &subject, selector, ContactOrigin::Operator);
             let removed = within(CALL_TIMEOUT, removed).await?;
-            ("removeContact", format!("Contact {id} is removed."), removed.len())
+            // The message outlives an erasure.
+            let named = removed.first().map(|of| format!(" ({} {})", of.channel(), logged_address(of)));
+            ("removeContact", format!("Contact {id}{} is removed.", named.unwrap_or_default()), removed.len())
         }
         "test" => ("sendTest", send_test(&console, &subject, &id).await?, 1),
         _ => return Err(Problem::bad_request("do: must be enable, remove or test").into()),

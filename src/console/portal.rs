@@ -45,7 +45,8 @@ async fn change_links(console: Arc<ConsoleState>, SentForm { fields, .. }: SentF
                 Ok(false) => format!(" Warning: nothing is known of {SUBJECT} yet."),
                 _ => String::new(),
             };
-            ("createPortalLink", format!("{HAS_URL}{ends}.{warning} Keep it, no other page shows it: {url}"))
+            let may = if changes { "to see its usage and change its contacts" } else { "only to see its usage" };
+            ("createPortalLink", format!("{HAS_URL}{ends}, {may}.{warning} Keep it, no other page shows it: {url}"))
         }
         "revoke" => {
             within(CALL_TIMEOUT, revoke(first, &subject)).await?;

@@ -167,6 +167,7 @@ for (const javaScriptEnabled of [true, false]) {
     await customer.goto(link);
     await customer.getByRole("heading", { name: "Your usage" }).waitFor();
     await page.locator("summary", { hasText: "Portal link" }).click();
+    await page.locator("summary", { hasText: "End its links" }).click();
     await page.getByRole("button", { name: "End all links" }).click();
     await outcome(page, "All links to its portal have ended");
     await customer.reload();

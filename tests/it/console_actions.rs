@@ -260,7 +260,7 @@ async fn contacts_and_mutes_are_changed_and_recorded() {
     assert_eq!(admin.does(&form, &[("do", "enable")]).await, "Contact d is enabled.");
     outbox.set_contacts(&subject("alice"), &before).await;
     let said = admin.does(&of_contact, &[("do", "remove")]).await;
-    assert_eq!(said, format!("Contact {id} is removed."));
+    assert_eq!(said, format!("Contact {id} (webhook http://127.0.0.1:1/hook) is removed."));
     let again = admin.form(page, "contact", &[]).await;
     let gone = admin.post(&again, &[("contact", &id), ("do", "remove")]).await;
     assert_eq!(gone.status, 404, "{}", gone.text);
@@ -289,8 +289,8 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     let customer = Visitor::new(daemon.http().await);
     let admin = Visitor::new(address).log_in(ADMIN).await;
     let page = "/subject?id=alice";
-    let form = admin.form(page, "portal", &[]).await;
-    assert_eq!(form.actions, ["create", "revoke"]);
+    let form = admin.form(page, "portal", &[("for", "1h")]).await;
+    assert_eq!(form.actions, ["create"]);
     for (fields, wrong) in [
         ([("for", "25h"), ("locale", "")], "For: 25h is not above 0 and at most 24h"),
         ([("for", "soon"), ("locale", "")], "For: &quot;soon&quot; is not a duration"),
@@ -305,6 +305,7 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     let link_of = |said: &str| {
         let path = said.split_once("https://quota.example.com").expect("a link").1.to_owned();
         assert!(said.starts_with("Everybody who has this link may use it until 20"), "{said}");
+        assert!(said.contains(", to see its usage and change its contacts. Keep it"), "{said}");
         path
     };
     let said = admin.does(&form, &[("do", "create"), ("for", "2h"), ("locale", "vi"), ("contacts", "true")]).await;
@@ -312,16 +313,20 @@ async fn a_link_to_the_portal_is_shown_once_and_ended() {
     let changes = customer.get(&link).await;
     assert!(changes.status == 200 && changes.text.contains("<html lang=\"vi\""), "{}", changes.text);
     assert!(changes.text.contains("action=\"contacts#add\""), "it may change contacts");
-    let form = admin.form(page, "portal", &[]).await;
+    let form = admin.form(page, "portal", &[("for", "1h")]).await;
     assert!(!admin.get(page).await.text.contains("/portal/"), "no other page shows the link");
     let told = admin.after(&admin.post(&form, &[("do", "create")]).await).await;
+    assert!(told.text.contains("</time>, only to see its usage. Keep it"), "{}", told.text);
     let link_to_view = decoded(found(&told.text, "<a href=\"([^\"]*)\" target=\"_blank\"")[0]);
     let views = customer.get(link_to_view.strip_prefix("https://quota.example.com").expect("a link")).await;
     assert!(views.status == 200 && !views.text.contains("action=\"contacts#add\""), "{}", views.text);
-    let unknown = admin.form("/subject?id=nosuch", "portal", &[]).await;
+    let unknown = admin.form("/subject?id=nosuch", "portal", &[("for", "1h")]).await;
     let said = admin.does(&unknown, &[("do", "create")]).await;
     assert!(said.contains(" Warning: nothing is known of nosuch yet. "), "{said}");
-    let said = admin.does(&form, &[("do", "revoke")]).await;
+    // Not beside the other button: a click on the wrong one would end the links of customers.
+    let end = admin.form(page, "portal", &[]).await;
+    assert_eq!(end.actions, ["revoke"]);
+    let said = admin.does(&end, &[("do", "revoke")]).await;
     assert_eq!(said, "All links to its portal have ended, also those in messages.");
     assert_eq!(customer.get(&link).await.status, 410);
     let expected = [
