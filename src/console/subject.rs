@@ -25,17 +25,19 @@ use crate::html::href::href_to;
 use crate::redis_client::{ErrorKind, error_kind};
 use crate::subjects::record::write_thresholds;
 use crate::subjects::{Plans, StoredLevels};
-use crate::types::{Alert, Channel, Limits, Metric, MetricFormat, Subject, Threshold, Units, UnixMs, Window};
+use crate::types::{
+    Alert, Channel, DeliveryId, Limits, Metric, MetricFormat, Subject, Threshold, Units, UnixMs, Window,
+};
 use crate::views::actions::newest_on;
 use crate::views::alert_list::NotifiedAlertView;
-use crate::views::deliveries::list_from;
+use crate::views::deliveries::{self, list_from};
 use crate::views::explain::{Audience, ExplainError, Explanation};
 use crate::views::grants::{self, GrantStatus};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView, MetricHistoryView};
 use crate::views::portal::{PortalWindowView, paced};
 use crate::views::subject_index::IndexPart;
 use crate::views::usage::MetricUsageView;
-use crate::views::{Cursor, DeliveryFilter, GrantView, SubjectSettings, SubjectView, UsageView, subject};
+use crate::views::{Cursor, DeliveryFilter, GrantView, IdPrefix, SubjectSettings, SubjectView, UsageView, subject};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -53,7 +55,8 @@ pub(super) struct SearchQuery {
     sent: String,
 }
 
-/// `GET /subjects`: the id of a delivery or a subject opens it, anything else lists the subjects that begin with it.
+/// `GET /subjects`: the id of a subject, or the beginning of that of a delivery, opens it. Anything else lists the
+/// subjects that begin with it.
 pub(super) async fn search(
     State(console): WithConsole,
     Extension(visitor): Extension<Visitor>,
@@ -61,8 +64,9 @@ pub(super) async fn search(
 ) -> Result<Response, ConsoleError> {
     let (q, partition) = (q.trim(), console.observer.partitions.first());
     let opened = |page, id| (StatusCode::SEE_OTHER, [(LOCATION, href_to(page, &[("id", Some(id))]))]).into_response();
-    if let (true, Ok(delivery)) = (q.starts_with("delivery_"), delivery_id(q)) {
-        return Ok(opened("delivery", delivery.as_str()));
+    let delivery: Option<IdPrefix<DeliveryId>> = q.parse().ok().filter(|_| q.starts_with("delivery_"));
+    if let Some(id) = delivery.as_ref().and_then(IdPrefix::whole) {
+        return Ok(opened("delivery", id.as_str()));
     }
     let exact: Option<Subject> = q.parse().ok();
     let from: Option<Subject> = position(&after)?;
@@ -70,6 +74,17 @@ pub(super) async fn search(
         && !within(CALL_TIMEOUT, subject::read_fields(partition, exact)).await?.is_empty()
     {
         return Ok(opened("subject", exact.as_str()));
+    }
+    if let Some(prefix) = &delivery {
+        let found = deliveries::find(&console.observer.partitions, std::slice::from_ref(prefix));
+        match within(CALL_TIMEOUT, found).await?.concat().as_slice() {
+            [] => {}
+            [(_, id)] => return Ok(opened("delivery", id.as_str())),
+            several => {
+                let detail = format!("{} deliveries begin with {prefix}: give more digits", several.len());
+                return Err(ConsoleError::new(StatusCode::CONFLICT, detail));
+            }
+        }
     }
     let read = console.subjects.subjects(&console.observer, q, from.as_ref(), ROWS_MAX);
     let IndexPart { mut rows, next, subjects, is_complete } = within(CALL_TIMEOUT, read).await?;
