@@ -95,13 +95,15 @@ impl Asked {
     }
 
     fn alert_filter(&self) -> Result<NotifiedAlertFilter, Problem> {
+        let only_nobody = set(&self.nobody).map(str::parse::<bool>).transpose();
+        let only_nobody = only_nobody.map_err(|_| Problem::bad_request("nobody: must be true or false"))?;
         Ok(NotifiedAlertFilter {
             subject: parameter("subject", set(&self.subject))?,
             metric: parameter("metric", set(&self.metric))?,
             window: parameter("window", set(&self.window))?,
             percent: parameter("percent", set(&self.percent))?,
             since: parameter("since", set(&self.since))?.map(|TimeOrDate(since)| since),
-            outcome: set(&self.nobody).map(|_| AlertOutcome::Nobody),
+            outcome: only_nobody.unwrap_or(false).then_some(AlertOutcome::Nobody),
         })
     }
 

@@ -195,6 +195,7 @@ async fn the_overview_and_the_list_count_the_same_subjects_near_a_limit() {
         judge("/near", &near);
         assert!(near.text.contains(&format!("{list}. First those that run out next")), "{}", near.text);
     }
+    assert!(!overview.text.contains("Not listed here") && overview.text.contains("<a href=\"near\">all</a>"));
     // Those that have run out already come last.
     for page in ["/", "/near"] {
         let text = visitor.get(page).await.text;
@@ -202,6 +203,20 @@ async fn the_overview_and_the_list_count_the_same_subjects_near_a_limit() {
         assert_eq!(rows, ["alice", "carol", "bob"], "{text}");
         assert!(text.contains("</span> used up</span> since <time"), "{text}");
     }
+    daemon.drain().await;
+}
+
+/// An operator would take the rows of the overview for all.
+#[tokio::test]
+async fn the_overview_says_how_many_subjects_near_a_limit_it_omits() {
+    let outbox = Outbox::start();
+    for name in ["ann", "bob", "cid", "dan", "eve", "fay", "gus"] {
+        raise(&outbox.client, name, 100, 5100, 1000).await;
+    }
+    let (daemon, visitor, _folder) = console(&outbox, "").await;
+    let overview = visitor.get("/").await;
+    judge("/", &overview);
+    assert!(overview.text.contains("<p>Not listed here: 2 subjects at 80 % or above."), "{}", overview.text);
     daemon.drain().await;
 }
 
@@ -314,6 +329,9 @@ async fn a_ranking_says_whom_it_omits_and_ranks_another_period() {
     assert_eq!(ranked(&format!("&period={yesterday}")).await, (vec!["bob".to_owned()], true, false));
     assert_eq!(ranked("&window=total").await, (vec![], false, false));
     assert_eq!(visitor.get("/top?by=used&period=lately").await.status, 400);
+    let maybe = visitor.get("/alerts?nobody=maybe").await;
+    judge("/alerts", &maybe);
+    assert!(maybe.status == 400 && maybe.text.contains("Nobody: must be true or false"), "{}", maybe.text);
     // The same for the alerts of one subject.
     for (query, expected) in [("bob", vec!["bob"]), ("alice", vec!["alice"]), ("bob&metric=tokens", vec![])] {
         let page = visitor.get(&format!("/alerts?subject={query}")).await;
