@@ -27,9 +27,8 @@ use crate::html::href::href_to;
 use crate::ledger::erasures;
 use crate::outbox::{DeliveryAction, Pause, read_pause};
 use crate::redis_client::Partition;
-use crate::subjects::Plans;
 use crate::types::timestamp::TimeOrDate;
-use crate::types::{Channel, DeliveryState, Metric, StreamId, Window};
+use crate::types::{Channel, DeliveryState, Metric, StreamId, UnixMs, Window};
 use crate::views::actions::newest;
 use crate::views::alert_list::NotifiedAlertFilter;
 use crate::views::alert_outcomes::AlertOutcome;
@@ -186,7 +185,7 @@ pub(super) async fn near(
         "near.csv",
         &[("metric", set(&asked.metric)), ("window", set(&asked.window)), ("percent", set(&asked.percent))],
     );
-    let mut metrics = known_metrics(&console.observer.plans);
+    let mut metrics = known_metrics(&console.observer);
     metrics.extend(view.subjects.iter().map(|row| row.metric.clone()).chain(filter.metric));
     let windows = Window::ALL;
     let content = context! { title => NEAR, view => shown(&view), asked => shown(&asked), next, csv, metrics => shown(&metrics), windows => shown(&windows), formats => formats(&console) };
@@ -221,7 +220,7 @@ pub(super) fn refused_filter(
     error: ConsoleError,
 ) -> ConsoleError {
     let ConsoleError::Told { status: status @ StatusCode::BAD_REQUEST, detail, .. } = error else { return error };
-    let (metrics, windows) = (known_metrics(&console.observer.plans), Window::ALL);
+    let (metrics, windows) = (known_metrics(&console.observer), Window::ALL);
     let (states, channels) = (DeliveryState::ALL, Channel::ALL);
     let (metric, pause) = (asked.metric.as_str(), None::<bool>);
     let content = context! { title, fault => labelled(&detail), asked => shown(asked), metric, pause, metrics => shown(&metrics), windows => shown(&windows), states => shown(&states), channels => shown(&channels), formats => formats(console) };
@@ -233,9 +232,11 @@ fn formats(console: &ConsoleState) -> Value {
     shown(&console.observer.plans.formats())
 }
 
-/// The metrics that plans limit, and those with a name or unit.
-fn known_metrics(plans: &Plans) -> BTreeSet<Metric> {
-    let described = plans.formats().keys().cloned().collect::<Vec<_>>();
+/// The metrics that plans limit, those with a name or unit, and those of subjects that were near a limit last.
+fn known_metrics(Observer { plans, near, .. }: &Observer) -> BTreeSet<Metric> {
+    let ranking = near.get(&NearFilter::default()).best();
+    let near = ranking.rows_after(None, UnixMs(0)).map(|row| row.of.metric.clone());
+    let described = plans.formats().keys().cloned().chain(near).collect::<Vec<_>>();
     let plans = plans.names().into_iter().filter_map(|name| plans.get(&name));
     plans.flat_map(|plan| plan.limits.keys().cloned().collect::<Vec<_>>()).chain(described).collect()
 }

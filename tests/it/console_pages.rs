@@ -7,7 +7,7 @@ use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, delivery, in_period, json as stored, outcome, settle, subject, webhook};
 use quotabell::outbox::Settlement;
-use quotabell::types::{Day, Metric, Outcome, OutcomeClass, keys};
+use quotabell::types::{Alert, Day, Metric, Outcome, OutcomeClass, keys};
 
 /// A console for this machine, of a daemon that sends nothing, with these settings.
 async fn console(outbox: &Outbox, settings: &str) -> (crate::support::daemon::Daemon, Visitor, tempfile::TempDir) {
@@ -213,10 +213,20 @@ async fn the_overview_says_how_many_subjects_near_a_limit_it_omits() {
     for name in ["ann", "bob", "cid", "dan", "eve", "fay", "gus"] {
         raise(&outbox.client, name, 100, 5100, 1000).await;
     }
+    // Only a subject names this metric.
+    let credits =
+        Alert { metric: "credits".parse().expect("a metric"), ..raise(&outbox.client, "ann", 80, 5100, 1000).await };
+    record(&outbox.client, &credits).await;
+    let () = outbox.run("HSET", &[&outbox.keys.subject(&credits.subject), "limit:credits", "5000"]).await;
     let (daemon, visitor, _folder) = console(&outbox, "").await;
     let overview = visitor.get("/").await;
     judge("/", &overview);
     assert!(overview.text.contains("<p>Not listed here: 2 subjects at 80 % or above."), "{}", overview.text);
+    // A filter that is wrong, or lists nothing, does not take the way to the metric away.
+    for (query, link) in [("percent=no", "near?metric=credits&amp;percent=no"), ("metric=x", "near?metric=credits")] {
+        let text = visitor.get(&format!("/near?{query}")).await.text;
+        assert!(text.contains(&format!("<a href=\"{link}\">credits</a>")), "{query}: {text}");
+    }
     daemon.drain().await;
 }
 
