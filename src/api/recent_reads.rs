@@ -10,7 +10,7 @@ use crate::views::top::TopRequest;
 /// How long a ranking is kept.
 const RANKING_TTL: Duration = Duration::from_secs(10);
 /// A ranking is kept for at least this multiple of the time it took: reading must not slow counting down.
-pub const KEPT_TIMES: u32 = 10;
+pub const KEPT_TIMES: u32 = 30;
 /// Maximum number of answers.
 const KEPT_MAX: usize = 8;
 
