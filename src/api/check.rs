@@ -178,7 +178,11 @@ impl<S: Sync> FromRequestParts<S> for Trace {
 
 impl Describe for Trace {
     fn describe(operation: &mut OperationDoc<'_>) {
-        operation.header(Self::HEADER, "Of the W3C. The usage event gets it.", json!({"type": "string"}));
+        operation.header(
+            Self::HEADER,
+            "The trace of the request (W3C Trace Context), which a recorded usage event carries on.",
+            json!({"type": "string"}),
+        );
     }
 }
 

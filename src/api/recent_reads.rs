@@ -9,6 +9,8 @@ use crate::views::top::TopRequest;
 
 /// How long a ranking is kept.
 const RANKING_TTL: Duration = Duration::from_secs(10);
+/// A ranking of a million subjects by percent takes some seconds, and may wait for another one.
+pub const RANKING_TIMEOUT: Duration = Duration::from_secs(30);
 /// A ranking is kept for at least this multiple of the time it took: reading must not slow counting down.
 pub const KEPT_TIMES: u32 = 30;
 /// Maximum number of answers.

@@ -1,7 +1,6 @@
 //! `GET /v1/top`: the subjects that used most, or are nearest to their limits.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -12,15 +11,13 @@ use super::list_query::ListLimit;
 use super::operation::JsonReply;
 use super::path::Query;
 use super::problem::{CALL_TIMEOUT, Problem, within};
+use super::recent_reads::RANKING_TIMEOUT;
 use super::state::{ApiState, QueryState};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::erasures;
 use crate::types::{Metric, Period, Subject, Window};
 use crate::views::TopView;
 use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
-
-/// A ranking of a million subjects by percent takes some seconds, and callers wait for each other.
-const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -60,7 +57,7 @@ pub(super) async fn top(
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let read = top::read(partitions, plans, &request, TOP_MAX);
     let erasures = within(CALL_TIMEOUT, erasures::count(partitions.first())).await?;
-    let ranked = within(TOP_TIMEOUT, top.get_or_read(&(request.clone(), erasures), read)).await?;
+    let ranked = within(RANKING_TIMEOUT, top.get_or_read(&(request.clone(), erasures), read)).await?;
     let mut view = TopView::clone(&ranked);
     view.subjects.truncate(limit);
     Ok(JsonReply(view))

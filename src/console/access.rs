@@ -125,6 +125,7 @@ async fn judge(console: &ConsoleState, request: &Parts) -> Result<Option<Visitor
     }
     let is_open = path == LOGIN;
     let first = console.observer.partitions.first();
+    // Each visit also learns whether something was erased.
     let now = async || {
         console.last_pages.know_erasures(within(CALL_TIMEOUT, erasures::count(first)).await?);
         within(CALL_TIMEOUT, first.client.server_time()).await

@@ -9,12 +9,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::api::problem::{Problem, within};
-use crate::api::recent_reads::TopCache;
+use crate::api::recent_reads::{RANKING_TIMEOUT, TopCache};
 use crate::views::Observer;
 use crate::views::top::{self, TOP_MAX, TopRequest, TopView};
 
-/// A ranking of a million subjects by percent takes some seconds.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a page waits; after that it says that the ranking is being made.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
@@ -69,7 +67,7 @@ impl TopRankings {
             let (rankings, observer, asked) = (Arc::clone(self), observer.clone(), asked.clone());
             making.task = Some(tokio::spawn(async move {
                 let read = top::read(&observer.partitions, &observer.plans, &asked.0, TOP_MAX);
-                if let Err(problem) = within(TIMEOUT, rankings.recent.get_or_read(&asked, read)).await {
+                if let Err(problem) = within(RANKING_TIMEOUT, rankings.recent.get_or_read(&asked, read)).await {
                     rankings.making().failed = Some((asked, problem));
                 }
                 rankings.ended.notify_waiters();

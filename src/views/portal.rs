@@ -362,8 +362,8 @@ mod tests {
         assert_eq!(paces(usage(Window::Week, 1, 1)), [Some(1_500), Some(1_500)], "its last day");
         assert_eq!(paces(usage(Window::Month, 0, 30)), [Some(1_500), None], "nobody knows it at the beginning");
         let burst = WindowUsageView {
-            starts_at: Some(Rfc3339(midnight.plus(7 * 3_600_000 + 1_800_000))),
-            resets_at: Some(Rfc3339(midnight.plus(8 * 3_600_000 + 1_800_000))),
+            starts_at: Some(Rfc3339(midnight.plus(8 * 3_600_000 - 720_000))),
+            resets_at: Some(Rfc3339(midnight.plus(9 * 3_600_000 - 720_000))),
             ..usage(Window::Hour, 0, 0)
         };
         let of_burst = |used| {
@@ -371,7 +371,7 @@ mod tests {
                 [&burst, &usage(Window::Day, 0, 1)].map(|of| WindowUsageView { used: Some(used), ..of.clone() });
             paced(usages.to_vec(), midnight.plus(8 * 3_600_000)).into_iter().map(|of| of.pace).collect::<Vec<_>>()
         };
-        assert_eq!(of_burst(500), [Some(1_000), Some(1_500)], "a burst does not last all day");
+        assert_eq!(of_burst(500), [Some(2_500), Some(2_500)], "a burst does not last all day");
         assert_eq!(of_burst(0), [None, None]);
         let foreseen = |state| {
             let forecast = Some(ForecastView::sample(state, None));

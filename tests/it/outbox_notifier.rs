@@ -573,13 +573,19 @@ fn end_of(alert: &Alert, age_ms: i64) -> Notification {
     Notification::Resolved(notice.expect("it has an alert"))
 }
 
-/// An end must not leave before its alert, and one that waits for an alert beside it would never leave.
-#[tokio::test]
-async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
-    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+/// A receiver, its contact, and what sends to it all but spikes.
+async fn judged() -> (HttpCatcher, Contact, Sending) {
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
     let mut sender = sender("smtp://localhost");
     sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
+    (receiver, contact, sender)
+}
+
+/// An end must not leave before its alert, and one that waits for an alert beside it would never leave.
+#[tokio::test]
+async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
+    let (mut receiver, contact, sender) = judged().await;
     let raised = Alert { raised_at_ms: RAISED.plus(-5_000), ..alert() };
     let both = [end_of(&raised, 3_000), Notification::Alert(raised)];
     let sent = attempt_set(&sender, &contact, &both, 1).await;
@@ -608,10 +614,7 @@ async fn an_end_leaves_with_its_alert_and_waits_for_one_that_is_held_back() {
 /// A receiver that was told of an alert must hear the rest of its story, and one that was not must not hear of it.
 #[tokio::test]
 async fn an_ended_alert_is_sent_only_if_it_may_have_arrived_or_is_fresh() {
-    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
-    let contact = webhook(&receiver.url("/"));
-    let mut sender = sender("smtp://localhost");
-    sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
+    let (mut receiver, contact, sender) = judged().await;
     let ended = Notification::Alert(Alert { used: 0, ..alert() });
     let delivery = ended.delivery_to(&contact.id);
     for (attempt, late_ms, may_have_arrived, is_sent) in [
@@ -688,10 +691,7 @@ async fn what_is_not_true_any_more_is_left_out_of_a_digest() {
 /// a message gets the same again.
 #[tokio::test]
 async fn a_notice_that_waited_is_told_as_it_is_true_now() {
-    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
-    let contact = webhook(&receiver.url("/"));
-    let mut sender = sender("smtp://localhost");
-    sender.notifier = sender.notifier.with_judge(Arc::new(AllBut(UsageNoticeKind::Spike)));
+    let (mut receiver, contact, sender) = judged().await;
     for (age_ms, expected_ms, attempt, is_told, used) in [
         (HOUR_MS, HOUR_MS, 1, false, Some(7)),
         (HOUR_MS, -1, 1, false, Some(7)),
