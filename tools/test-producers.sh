@@ -2,8 +2,9 @@
 # Runs the files of packaging/producers with a Redis server and a daemon that counts: tests/producers/run.py says how.
 #
 # syslog-ng is unpacked from Debian's package into target/peers, and LiteLLM comes from PyPI into target/producers, both
-# once; nothing is installed on the machine. FLUENT_BIT and VECTOR name these programs; a producer without its program is
-# left out. Arguments are the producers to try: nginx, fluent-bit, vector, litellm; without them all.
+# once; nothing is installed on the machine. FLUENT_BIT, VECTOR and REDPANDA_CONNECT name these programs; a producer
+# without its program is left out. Arguments are the producers to try: nginx, fluent-bit, vector, litellm,
+# redpanda-connect; without them all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 """Runs each producer with the files of packaging/producers, and compares what quotabell counts with what was sent:
-`run.py BINARY [nginx] [fluent-bit] [vector] [litellm]`. tools/test-producers.sh fetches what this needs.
+`run.py BINARY [PRODUCER]...`. tools/test-producers.sh fetches what this needs.
 """
 
 import gzip
@@ -24,6 +24,7 @@ SYSLOG_NG = ROOT / "target/peers/syslog-ng"
 # The programs that no registry has.
 FLUENT_BIT = os.environ.get("FLUENT_BIT")
 VECTOR = os.environ.get("VECTOR")
+REDPANDA_CONNECT = os.environ.get("REDPANDA_CONNECT")
 # A name that rsyslog would split at its spaces, and whose `%s` would end it.
 ODD = 'kunde-é "x" %s \\ 😀'
 NGINX_CONF = """
@@ -378,9 +379,45 @@ class Vector(Shipper):
         return [VECTOR, "--config", str(self.folder / "vector.yaml")]
 
 
-PRODUCERS = {"nginx": AccessLog, "fluent-bit": FluentBit, "vector": Vector, "litellm": LiteLlm}
+class RedpandaConnect(Run):
+    """Messages from a file in place of Kafka."""
+
+    MESSAGES = [
+        {"customer": "alice", "request_id": "r1", "units": 3},
+        {"customer": "alice", "request_id": "r1", "units": 3},
+        {"customer": "alice", "request_id": 2},
+        {"customer": "alice", "request_id": "2"},
+        {"customer": "alice"},
+        {"customer": "alice", "request_id": None, "units": None},
+        {"customer": ODD, "request_id": "r3", "units": "4"},
+        {"customer": 7, "request_id": "r4", "units": 2_500_000},
+    ]
+
+    def play(self):
+        messages = self.folder / "messages"
+        messages.write_text("".join(json.dumps(message) + "\n" for message in self.MESSAGES))
+        text = (FILES / "redpanda-connect.yaml").read_text()
+        kafka = text[text.index("input:") : text.index("pipeline:")]
+        changes = {kafka: f"input:\n  file: {{ paths: [{messages}] }}\n", ":4195": f":{free_port()}"}
+        self.write("redpanda-connect.yaml", "connect.yaml", changes | {":6379": f":{self.redis.port}"})
+        self.redis.kill()
+        log = self.folder / "connect.log"
+        connect = self.start(Program([REDPANDA_CONNECT, "run", str(self.folder / "connect.yaml")], log))
+        connect.waits_for("misses Redis", lambda: "connection refused" in log.read_text())
+        self.restart_redis()
+        self.sent = {("alice", "requests"): 6, (ODD, "requests"): 4, ("7", "requests"): 2_500_000}
+        self.expect_counted("messages while Redis is away")
+
+
+PRODUCERS = {
+    "nginx": AccessLog,
+    "fluent-bit": FluentBit,
+    "vector": Vector,
+    "litellm": LiteLlm,
+    "redpanda-connect": RedpandaConnect,
+}
 # What the environment names; None if it does not.
-PROGRAMS = {"fluent-bit": FLUENT_BIT, "vector": VECTOR}
+PROGRAMS = {"fluent-bit": FLUENT_BIT, "vector": VECTOR, "redpanda-connect": REDPANDA_CONNECT}
 
 
 def main():
@@ -397,7 +434,7 @@ def main():
             PRODUCERS[name](str(Path(binary).resolve()), Path(temporary) / name, stack).play()
     for name in lacking:
         variable = name.upper().replace("-", "_")
-        print(f"not run: {name} ({variable} must name the program; CONTRIBUTING.md says how to build it)")
+        print(f"not run: {name} ({variable} must name the program)")
 
 
 main()
