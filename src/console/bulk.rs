@@ -1,18 +1,18 @@
-//! One action on one, some or all matching deliveries: first what it would do, then the run.
+//! One action on one, some or all matching deliveries: first what it would do, then the run. Read next: `bulk_count`.
 //!
 //! The preview pins the server's time, so what dies later is not touched. The run goes through slices, and reports what
 //! was done, skipped, or changed meanwhile.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use minijinja::context;
-use redis::{RedisError, RedisResult};
+use redis::RedisResult;
 
+use super::bulk_count::{Counted, UNTYPED_MAX, count};
 use super::error::ConsoleError;
 use super::form::{Admin, Done, SentForm};
 use super::render::{rendered_html, shown};
@@ -28,15 +28,9 @@ use crate::redis_client::Partitions;
 use crate::types::text::{one_of, pluralize};
 use crate::types::timestamp::TimeOrDate;
 use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
-use crate::views::deliveries::{DeliveryScan, DestinationView, list_from, of_ids, read_destinations};
+use crate::views::deliveries::{list_from, of_ids};
 use crate::views::{DeliveryFilter, DeliveryView, IdPrefix};
 
-/// Number of deliveries that may be changed before their number has to be typed.
-const UNTYPED_MAX: u64 = 100;
-/// Number of deliveries after which a preview counts no further ones.
-const COUNTED_MAX: usize = 5_000;
-/// Time after which a preview counts no further ones.
-const COUNT_TIME: Duration = Duration::from_secs(3);
 /// Time after which a run begins no further slice: some hundred thousand deliveries.
 const RUN_TIME: Duration = Duration::from_secs(60);
 /// Number of deliveries that a preview shows.
@@ -105,94 +99,6 @@ fn selected(fields: &Fields) -> Result<(DeliveryAction, DeliverySelection), Cons
 pub(super) fn delivery_id(text: &str) -> Result<DeliveryId, Problem> {
     let whole = text.parse::<IdPrefix<DeliveryId>>().ok().and_then(|prefix| prefix.whole());
     whole.ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))
-}
-
-/// What a preview counts.
-#[derive(Debug, Default)]
-struct Counted {
-    /// The action would be applied to these.
-    count: u64,
-    /// Those that are being attempted.
-    leased: u64,
-    /// Pending ones at the destination of dead ones that are being attempted.
-    in_flight: u64,
-    /// Selected ones that the action does not accept.
-    others: u64,
-    /// Whether there may be more.
-    is_cut: bool,
-}
-
-impl Counted {
-    /// Maximum number of deliveries to change: above [`UNTYPED_MAX`] the number that was typed.
-    fn changed_max(&self) -> u64 {
-        self.count.max(UNTYPED_MAX)
-    }
-
-    /// What the preview of this form has counted.
-    fn of_form(fields: &Fields) -> Result<Self, Problem> {
-        let number = |name| Ok::<u64, Problem>(fields.parsed(name)?.unwrap_or_default());
-        let (count, leased, others) = (number("count")?, number("leased")?, number("others")?);
-        Ok(Self { count, leased, others, is_cut: !fields.raw("is_cut").is_empty(), in_flight: 0 })
-    }
-}
-
-async fn count(partitions: &Partitions, action: DeliveryAction, selection: &DeliverySelection) -> RedisResult<Counted> {
-    let DeliverySelection { ids, filter } = selection;
-    let mut counted = Counted::default();
-    let at_destination = async |destination: &Destination| {
-        let mut views = Vec::new();
-        for partition in partitions.iter() {
-            views.extend(read_destinations(partition, std::slice::from_ref(destination)).await?);
-        }
-        let sum = |number: fn(&DestinationView) -> u64| views.iter().map(number).sum::<u64>();
-        Ok::<_, RedisError>((sum(|view| view.waiting), sum(|view| view.in_flight)))
-    };
-    if let Some(destination) = whole_queue(selection) {
-        (counted.count, counted.leased) = at_destination(destination).await?;
-        return Ok(counted);
-    }
-    let mut found = BTreeMap::new();
-    if ids.is_empty() {
-        (found, counted.is_cut) = scanned(partitions, filter).await?;
-    } else {
-        for partition in partitions.iter() {
-            let views = of_ids(partition, ids).await?.into_iter().filter(|view| action.takes().contains(&view.state));
-            found.extend(views.map(|view| (view.id, view.is_leased)));
-        }
-        counted.others = (ids.len() - found.len()) as u64;
-    }
-    counted.leased = found.values().filter(|is_leased| **is_leased).count() as u64;
-    counted.count = found.len() as u64 - counted.leased;
-    // Those that were replayed before belong to the same destination.
-    if let (Some(destination), [DeliveryState::Dead]) = (&filter.destination, action.takes()) {
-        (_, counted.in_flight) = at_destination(destination).await?;
-    }
-    Ok(counted)
-}
-
-/// The destination, if all that wait for it are meant: their number is known without a search.
-fn whole_queue(DeliverySelection { ids, filter }: &DeliverySelection) -> Option<&Destination> {
-    let DeliveryFilter { state, subject, channel, destination: _, error, cause, until: _, alert, since, before } =
-        filter;
-    let is_narrowed = (subject.is_some() || channel.is_some() || error.is_some() || cause.is_some())
-        || (alert.is_some() || since.is_some() || before.is_some());
-    let is_whole = ids.is_empty() && *state == Some(DeliveryState::Pending) && !is_narrowed;
-    filter.destination.as_ref().filter(|_| is_whole)
-}
-
-/// Those that pass, with whether each is being attempted; and whether there may be more.
-async fn scanned(partitions: &Partitions, filter: &DeliveryFilter) -> RedisResult<(BTreeMap<DeliveryId, bool>, bool)> {
-    let (began, mut found) = (Instant::now(), BTreeMap::new());
-    for partition in partitions.of_subject_or_all(filter.subject.as_ref()) {
-        let mut scan = DeliveryScan::begin(partition, filter).await?;
-        while let Some(ids) = scan.next().await? {
-            if found.len() >= COUNTED_MAX || began.elapsed() > COUNT_TIME {
-                return Ok((found, true));
-            }
-            found.extend(of_ids(partition, &ids).await?.into_iter().map(|view| (view.id, view.is_leased)));
-        }
-    }
-    Ok((found, false))
 }
 
 /// `GET /act`
@@ -358,13 +264,6 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// An operator who types 5,005 must not cancel 19,602.
-    #[test]
-    fn no_more_are_changed_than_were_typed() {
-        let counted = |count| Counted { count, is_cut: count > 5_000, ..Counted::default() };
-        assert_eq!([5_005, 120, 3].map(|count| counted(count).changed_max()), [5_005, 120, UNTYPED_MAX]);
-    }
 
     /// An operator must learn of each delivery that was counted and not changed.
     #[test]

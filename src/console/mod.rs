@@ -8,6 +8,7 @@
 mod access;
 mod assets;
 mod bulk;
+mod bulk_count;
 pub(crate) mod config;
 mod contacts;
 mod counting_rate;

@@ -16,7 +16,7 @@ use quotabell::types::{DeliveryId, OutcomeClass};
 const MANY: usize = 12_000;
 /// Maximum number of commands for each page, with some for what the daemon does meanwhile: a third more than measured.
 /// Those with thousands read slices of records, forecasts of the rows, or a bounded part of the deliveries.
-const COMMANDS_MAX: [(&str, usize); 22] = [
+const COMMANDS_MAX: [(&str, usize); 23] = [
     ("/", 60_000),
     ("/near", 60_000),
     ("/near.csv", 140_000),
@@ -35,7 +35,8 @@ const COMMANDS_MAX: [(&str, usize); 22] = [
     ("/log", 200),
     ("/settings?id=s7", 200),
     ("/erase?id=s7", 200),
-    ("/act?do=replay&state=dead", 24_000),
+    ("/act?do=replay&state=dead", 1_400),
+    ("/act?do=replay&state=dead&channel=webhook", 9_500),
     ("/login", 200),
     ("/assets/x.css", 200),
     ("PORTAL", 300),

@@ -73,6 +73,8 @@ async fn a_replay_by_cause_keeps_to_what_the_preview_showed() {
     let pinned = server_time(&outbox.client).await;
     until("the clock goes on", async || server_time(&outbox.client).await > pinned).await;
     let later = die(&outbox, "eve", "550 <eve@b.test> unknown mailbox").await;
+    let all = preview(&admin, &format!("do=replay&state=dead&until={pinned}")).await;
+    assert!(all.text.contains("Replay 3 deliveries that died up to "), "{}", all.text);
     let said = admin.does(&form, &[]).await;
     assert_eq!(said, "2 deliveries replayed. 1 delivery skipped: changed meanwhile.");
     assert_eq!(

@@ -26,7 +26,7 @@ pub use merged::{DeliveriesCursor, list_from};
 pub(crate) use merged::{find, list_partitions, partition_of};
 pub(crate) use notified::find_notified;
 pub(super) use read::read_detail;
-pub(crate) use read::{DeliveryScan, of_ids};
+pub(crate) use read::{DeliveryScan, count_dead, of_ids};
 pub use read::{list, list_all, show};
 pub(super) use refusing::{RefusingQueue, refusing_queues};
 

@@ -86,6 +86,16 @@ pub async fn list(
     Ok(DeliverySlice { deliveries, next })
 }
 
+/// The number of dead deliveries of a partition; with a time, of those that died up to then.
+///
+/// # Errors
+///
+/// The failure of Redis or the connection.
+pub async fn count_dead(partition: &Partition, until: Option<UnixMs>) -> RedisResult<u64> {
+    let until = until.map_or_else(|| "+inf".to_owned(), |until| until.0.to_string());
+    partition.client.query(redis::cmd("ZCOUNT").arg(partition.keys.dead()).arg("-inf").arg(until)).await
+}
+
 /// The deliveries of a partition with these ids that exist.
 ///
 /// # Errors
