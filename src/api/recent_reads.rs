@@ -13,6 +13,8 @@ const RANKING_TTL: Duration = Duration::from_secs(10);
 pub const RANKING_TIMEOUT: Duration = Duration::from_secs(30);
 /// A ranking is kept for at least this multiple of the time it took: reading must not slow counting down.
 pub const KEPT_TIMES: u32 = 30;
+/// While counting lags, answers are kept so many times as long.
+const LAGGING_TIMES: u32 = 10;
 /// Maximum number of answers.
 const KEPT_MAX: usize = 8;
 
@@ -38,9 +40,16 @@ struct Kept<R, V> {
 #[derive(Debug)]
 struct Read<R, V> {
     request: R,
-    /// Until when it is recent.
-    until: Instant,
+    at: Instant,
+    /// How long it is recent.
+    kept_for: Duration,
     view: Arc<V>,
+}
+
+impl<R, V> Read<R, V> {
+    fn is_recent(&self, lags: bool) -> bool {
+        self.at.elapsed() < self.kept_for * if lags { LAGGING_TIMES } else { 1 }
+    }
 }
 
 impl<R: Clone + PartialEq, V> RecentReads<R, V> {
@@ -54,29 +63,38 @@ impl<R: Clone + PartialEq, V> RecentReads<R, V> {
         }
     }
 
-    /// Returns a recent answer, or computes it with `read`. Other callers wait in the meantime.
-    pub async fn get_or_read<E>(&self, request: &R, read: impl Future<Output = Result<V, E>>) -> Result<Arc<V>, E> {
+    /// Returns a recent answer, or computes it with `read`. Other callers wait in the meantime. `lags` is whether
+    /// counting lags.
+    pub async fn get_or_read<E>(
+        &self,
+        request: &R,
+        lags: bool,
+        read: impl Future<Output = Result<V, E>>,
+    ) -> Result<Arc<V>, E> {
         let _reading = self.reading.lock().await;
-        if let Some(view) = self.get(request) {
+        if let Some(view) = self.get(request, lags) {
             return Ok(view);
         }
         let forgotten = self.kept().forgotten;
         let began = Instant::now();
         let view = Arc::new(read.await?);
-        let until = Instant::now() + self.ttl.max(began.elapsed() * self.kept_times);
+        let kept_for = self.ttl.max(began.elapsed() * self.kept_times);
         let mut kept = self.kept();
         if kept.forgotten == forgotten {
+            kept.reads.retain(|read| read.request != *request);
             kept.reads.truncate(KEPT_MAX - 1);
-            kept.reads.insert(0, Read { request: request.clone(), until, view: Arc::clone(&view) });
+            let (request, view) = (request.clone(), Arc::clone(&view));
+            kept.reads.insert(0, Read { request, at: Instant::now(), kept_for, view });
         }
         Ok(view)
     }
 
     /// A recent answer.
-    pub fn get(&self, request: &R) -> Option<Arc<V>> {
+    pub fn get(&self, request: &R, lags: bool) -> Option<Arc<V>> {
         let mut kept = self.kept();
-        kept.reads.retain(|read| Instant::now() < read.until);
-        kept.reads.iter().find(|read| read.request == *request).map(|read| Arc::clone(&read.view))
+        kept.reads.retain(|read| read.is_recent(true));
+        let known = kept.reads.iter().find(|read| read.request == *request && read.is_recent(lags));
+        known.map(|read| Arc::clone(&read.view))
     }
 
     /// Forgets every answer, also one that is being read, because something was changed.
@@ -94,5 +112,24 @@ impl<R: Clone + PartialEq, V> RecentReads<R, V> {
 impl Default for TopCache {
     fn default() -> Self {
         Self::new(RANKING_TTL, KEPT_TIMES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reading anew would slow counting down.
+    #[tokio::test]
+    async fn an_answer_is_kept_longer_while_counting_lags() {
+        let second = Duration::from_secs(1);
+        let reads = RecentReads::new(second, 1);
+        let _: Result<_, ()> = reads.get_or_read(&"near", false, async { Ok(1) }).await;
+        let known = [0, 5, 10].map(|seconds| {
+            let at = Instant::now().checked_sub(seconds * second).expect("the machine runs for longer");
+            reads.kept().reads.iter_mut().for_each(|read| read.at = at);
+            [true, false].map(|lags| reads.get(&"near", lags).is_some())
+        });
+        assert_eq!(known, [[true, true], [true, false], [false, false]]);
     }
 }

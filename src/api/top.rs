@@ -15,6 +15,7 @@ use super::recent_reads::RANKING_TIMEOUT;
 use super::state::{ApiState, QueryState};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::erasures;
+use crate::outbox::counting_lag;
 use crate::types::{Metric, Period, Subject, Window};
 use crate::views::TopView;
 use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
@@ -57,7 +58,8 @@ pub(super) async fn top(
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let read = top::read(partitions, plans, &request, TOP_MAX);
     let erasures = within(CALL_TIMEOUT, erasures::count(partitions.first())).await?;
-    let ranked = within(RANKING_TIMEOUT, top.get_or_read(&(request.clone(), erasures), read)).await?;
+    let lags = within(CALL_TIMEOUT, counting_lag::is_any_behind(partitions)).await?;
+    let ranked = within(RANKING_TIMEOUT, top.get_or_read(&(request.clone(), erasures), lags, read)).await?;
     let mut view = TopView::clone(&ranked);
     view.subjects.truncate(limit);
     Ok(JsonReply(view))

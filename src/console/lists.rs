@@ -25,6 +25,7 @@ use crate::html::chart::Chart;
 use crate::html::fields::Fields;
 use crate::html::href::href_to;
 use crate::ledger::erasures;
+use crate::outbox::counting_lag;
 use crate::outbox::{DeliveryAction, Pause, read_pause};
 use crate::redis_client::Partition;
 use crate::types::timestamp::TimeOrDate;
@@ -157,7 +158,8 @@ pub(super) async fn overview(
     let observer = &console.observer;
     let read = async {
         let erasures = erasures::count(observer.partitions.first()).await?;
-        console.overview.get_or_read(&erasures, observer.overview(NearReading::SHORT)).await
+        let lags = counting_lag::is_any_behind(&observer.partitions).await?;
+        console.overview.get_or_read(&erasures, lags, observer.overview(NearReading::SHORT)).await
     };
     let view = within(CALL_TIMEOUT, read).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
@@ -201,9 +203,10 @@ pub(super) async fn near_csv(
     let observer = &console.observer;
     let read = async {
         let erasures = erasures::count(observer.partitions.first()).await?;
+        let lags = counting_lag::is_any_behind(&observer.partitions).await?;
         let page = NearRequest { after: None, limit: 2 * RANKED_MAX, reading: NearReading::LONG };
         let read = async { observer.near(&filter, page).await.map(|view| NearFile::new(&view)) };
-        console.near_files.get_or_read(&(filter.clone(), erasures), read).await
+        console.near_files.get_or_read(&(filter.clone(), erasures), lags, read).await
     };
     let NearFile { name, csv } = NearFile::clone(&*within(CALL_TIMEOUT, read).await?);
     let name = format!("attachment; filename=\"{name}\"");

@@ -8,8 +8,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::api::problem::{Problem, within};
+use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::api::recent_reads::{RANKING_TIMEOUT, TopCache};
+use crate::outbox::counting_lag;
 use crate::views::Observer;
 use crate::views::top::{self, TOP_MAX, TopRequest, TopView};
 
@@ -45,29 +46,30 @@ impl TopRankings {
         observer: &Observer,
         asked: &Asked,
     ) -> Result<Option<Arc<TopView>>, Problem> {
+        let lags = within(CALL_TIMEOUT, counting_lag::is_any_behind(&observer.partitions)).await?;
         let ended = self.ended.notified();
-        if let Some(view) = self.made(asked)? {
+        if let Some(view) = self.made(asked, lags)? {
             return Ok(Some(view));
         }
-        self.begin(observer, asked);
+        self.begin(observer, asked, lags);
         let _ = timeout(WAIT_MAX, ended).await;
-        self.made(asked)
+        self.made(asked, lags)
     }
 
-    fn made(&self, asked: &Asked) -> Result<Option<Arc<TopView>>, Problem> {
+    fn made(&self, asked: &Asked, lags: bool) -> Result<Option<Arc<TopView>>, Problem> {
         match self.making().failed.take_if(|(of, _)| of == asked) {
             Some((_, problem)) => Err(problem),
-            None => Ok(self.recent.get(asked)),
+            None => Ok(self.recent.get(asked, lags)),
         }
     }
 
-    fn begin(self: &Arc<Self>, observer: &Observer, asked: &Asked) {
+    fn begin(self: &Arc<Self>, observer: &Observer, asked: &Asked, lags: bool) {
         let mut making = self.making();
         if making.task.as_ref().is_none_or(JoinHandle::is_finished) {
             let (rankings, observer, asked) = (Arc::clone(self), observer.clone(), asked.clone());
             making.task = Some(tokio::spawn(async move {
                 let read = top::read(&observer.partitions, &observer.plans, &asked.0, TOP_MAX);
-                if let Err(problem) = within(RANKING_TIMEOUT, rankings.recent.get_or_read(&asked, read)).await {
+                if let Err(problem) = within(RANKING_TIMEOUT, rankings.recent.get_or_read(&asked, lags, read)).await {
                     rankings.making().failed = Some((asked, problem));
                 }
                 rankings.ended.notify_waiters();

@@ -1,26 +1,20 @@
 //! If counting lags, delays fan-out and sending so that counting gets most of the server.
 //!
 //! Fanning out and sending an alert costs the server several times as much as raising it. In a storm, alerts would
-//! otherwise be raised at a fifth of the possible speed, and later counts and alerts would wait for all of them. Each
-//! commit stores how long its reads have been full, so it does not matter which daemon reads the partition, and no
-//! producer's id is used as a time. If counting has stopped for any reason, waiting gains nothing: deliveries then
-//! continue at full speed.
+//! otherwise be raised at a fifth of the possible speed, and later counts and alerts would wait for all of them. Read
+//! next: [`counting_lag`].
 
 use std::time::{Duration, Instant};
 
 use metrics::counter;
-use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
 use super::context::OutboxContext;
-use crate::types::{UnixMs, meters};
+use super::counting_lag;
+use crate::types::meters;
 
-/// Counting lags if reads have been full for longer than this.
-const BEHIND_AFTER: Duration = Duration::from_millis(250);
 /// Minimum interval between two reads of the lag.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
-/// Counting that has not committed for this time has stopped, or has nothing to count.
-const STOPPED_AFTER: Duration = Duration::from_secs(1);
 /// If counting lags, a loop waits for the duration of its call times this factor.
 const WAIT_FACTOR: u32 = 3;
 /// Maximum time that a loop waits, even on a slow server.
@@ -39,7 +33,7 @@ impl CountingBacklog {
     pub(super) async fn wait_for_counting(&mut self, outbox: &OutboxContext, took: Duration, stop: &CancellationToken) {
         if self.asked.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
             // If Redis does not answer, the next call reports it.
-            self.is_behind = ask(outbox).await.unwrap_or(false);
+            self.is_behind = counting_lag::is_behind(&outbox.client, &outbox.keys).await.unwrap_or(false);
             self.asked = Some(Instant::now());
         }
         if self.is_behind {
@@ -47,15 +41,6 @@ impl CountingBacklog {
             let _ = tokio::time::timeout(wait_after(took), stop.cancelled()).await;
         }
     }
-}
-
-async fn ask(OutboxContext { client, keys, .. }: &OutboxContext) -> RedisResult<bool> {
-    let mut command = redis::cmd("HMGET");
-    command.arg(keys.checkpoint()).arg(&["committed_at_ms", "behind_ms"]);
-    let (committed_at, behind_ms): (Option<i64>, Option<u64>) = client.query(&command).await?;
-    let (Some(committed_at), Some(behind_ms)) = (committed_at, behind_ms) else { return Ok(false) };
-    let committed_ago = client.server_time().await?.since(UnixMs(committed_at));
-    Ok(Duration::from_millis(behind_ms) > BEHIND_AFTER && committed_ago < STOPPED_AFTER)
 }
 
 fn wait_after(took: Duration) -> Duration {

@@ -26,6 +26,7 @@ pub mod contact_change_listener;
 mod contact_health;
 mod context;
 mod counting_backlog;
+pub mod counting_lag;
 mod delivery_log;
 mod delivery_worker;
 mod destination_health;

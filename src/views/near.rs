@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use redis::RedisResult;
 use schemars::JsonSchema;
@@ -16,6 +17,7 @@ use super::{Cursor, Observer, alerts};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::raised_scan::{self, RaisedPosition};
+use crate::outbox::counting_lag;
 use crate::subjects::Plans;
 use crate::types::alert::used_percent;
 use crate::types::timestamp::Rfc3339;
@@ -152,6 +154,7 @@ impl Observer {
     ) -> RedisResult<Arc<NearRanking>> {
         let shared = self.near.get(filter);
         let slices = if is_beginning || shared.best().examined == 0 { reading.slices } else { 0 };
+        let lags = slices > 0 && counting_lag::is_any_behind(&self.partitions).await?;
         for _ in 0..slices {
             let best = shared.best();
             let is_enough = best.is_complete || best.examined > 0 && !reading.waits;
@@ -160,11 +163,12 @@ impl Observer {
                 Err(_) if is_enough => break,
                 Err(_) => shared.walk.lock().await,
             };
-            if !walk.is_due() {
+            if !walk.is_due(lags) {
                 break;
             }
+            let began = Instant::now();
             let slice = self.near_slice(filter, walk.position(), now).await?;
-            walk.add(slice, now);
+            walk.add(slice, began.elapsed(), now);
             shared.publish(&walk);
             if shared.best().is_complete {
                 break;

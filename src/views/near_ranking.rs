@@ -23,8 +23,12 @@ pub const RANKED_MAX: usize = 5_000;
 const FILTERS_MAX: usize = 4;
 /// How long a ranking is kept if nobody asks for it.
 const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
-/// How often a ranking of several slices is renewed.
-const RENEWED_EVERY: Duration = Duration::from_secs(1);
+/// Shortest pause before a ranking of several slices is renewed by one.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Length of that pause, in lengths of the last slice: counting needs the same server.
+const PAUSE: u32 = 30;
+/// The same while counting lags.
+const LAGGING_PAUSE: u32 = 300;
 /// The share from which a limit without a forecast is as urgent as one that will probably be reached.
 const ALMOST_USED_UP_PERMILLE: u64 = 950;
 /// The share from which a subject is near to a limit.
@@ -170,8 +174,8 @@ pub struct NearWalk {
     partial: NearRanking,
     /// The position of the next slice.
     next: Option<RaisedPosition>,
-    /// When the newest slice was added.
-    renewed: Option<Instant>,
+    /// When the newest slice was added, and how long it took.
+    newest: Option<(Instant, Duration)>,
     /// Whether each subject near to a limit has reached one, by the hash of its name: a million take some 40 MB.
     has_reached: HashMap<u64, bool>,
 }
@@ -181,15 +185,17 @@ impl NearWalk {
         self.next.clone()
     }
 
-    /// Whether another slice is to be examined. A ranking of several slices is renewed by one a second, however many
-    /// people look at it.
-    pub fn is_due(&self) -> bool {
+    /// Whether another slice is to be examined. A ranking of several slices is renewed by one after each pause, however
+    /// many people look at it; while counting lags, one of a single slice too.
+    pub fn is_due(&self, lags: bool) -> bool {
         let NearRanking { is_complete, slices, .. } = *self.best;
-        !is_complete || slices <= 1 || self.renewed.is_none_or(|at| RENEWED_EVERY < at.elapsed())
+        let is_short = slices <= 1 && !lags;
+        !is_complete || is_short || self.newest.is_none_or(|(at, took)| pause_after(took, lags) <= at.elapsed())
     }
 
-    /// Adds the slice that begins at the position. After the last one, the next is the first again.
-    pub fn add(&mut self, NearSlice { rows, examined, next }: NearSlice, now: UnixMs) {
+    /// Adds the slice that begins at the position, which was read in this time. After the last one, the next is the
+    /// first again.
+    pub fn add(&mut self, NearSlice { rows, examined, next }: NearSlice, took: Duration, now: UnixMs) {
         if self.next.is_none() {
             self.partial.began = now;
         }
@@ -201,7 +207,7 @@ impl NearWalk {
         self.partial.add(rows);
         self.partial.examined += examined;
         self.partial.slices += 1;
-        self.renewed = Some(Instant::now());
+        self.newest = Some((Instant::now(), took));
         self.partial.reached = self.has_reached.values().filter(|has_reached| **has_reached).count();
         self.partial.above_80 = self.has_reached.len() - self.partial.reached;
         self.next = next;
@@ -213,6 +219,10 @@ impl NearWalk {
             self.best = Arc::new(self.partial.clone());
         }
     }
+}
+
+fn pause_after(took: Duration, lags: bool) -> Duration {
+    PAUSE_MIN.max(took * if lags { LAGGING_PAUSE } else { PAUSE })
 }
 
 /// A ranking for each of the last filters. Cheap to clone.
@@ -300,11 +310,14 @@ mod tests {
     fn only_a_ranking_of_several_slices_waits() {
         let walked = |slices: &[bool]| {
             let mut walk = NearWalk::default();
-            slices.iter().for_each(|is_last| walk.add(slice(Vec::new(), *is_last), UnixMs(0)));
-            walk.is_due()
+            slices.iter().for_each(|is_last| walk.add(slice(Vec::new(), *is_last), Duration::ZERO, UnixMs(0)));
+            [false, true].map(|lags| walk.is_due(lags))
         };
         let walks: [&[bool]; 5] = [&[], &[true], &[false], &[false, true], &[false, true, false]];
-        assert_eq!(walks.map(walked), [true, true, true, false, false]);
+        let [anew, lagging] = [[true, true], [true, false]];
+        assert_eq!(walks.map(walked), [anew, lagging, anew, [false, false], [false, false]]);
+        let pauses = |lags| [1, 100].map(|ms| pause_after(Duration::from_millis(ms), lags).as_secs());
+        assert_eq!([false, true].map(pauses), [[1, 3], [1, 30]]);
     }
 
     /// A list that leaves some out must not pass for all.
@@ -321,7 +334,7 @@ mod tests {
         };
         let is_cut = |count| {
             let mut walk = NearWalk::default();
-            walk.add(slice(vec![row.clone(); count], true), UnixMs(0));
+            walk.add(slice(vec![row.clone(); count], true), Duration::ZERO, UnixMs(0));
             walk.best.is_cut
         };
         assert_eq!([RANKED_MAX, RANKED_MAX + 1].map(is_cut), [false, true]);

@@ -25,7 +25,7 @@ const UNREPORTED_AGE_MAX: Duration = Duration::from_secs(10);
 /// Number of keys, or of changed subjects, that one step looks at.
 const STEP: usize = 1_000;
 /// Length of the pause after each step, in lengths of the step: counting needs the same server.
-const PAUSE: u32 = 3;
+const PAUSE: u32 = 10;
 
 /// The names. Cheap to clone.
 #[derive(Debug, Clone, Default)]
