@@ -2,8 +2,8 @@
 //! one that has been idle for too long.
 //!
 //! Without the first, callers who connect and send nothing keep everybody else out until their timeout. A connection is
-//! idle while it waits for its caller: for a request, for the rest of a head, or for an answer to be read. Read next:
-//! [`super::server`].
+//! idle while it waits for its caller: for a request, for the rest of a head or of a body, or for an answer to be read.
+//! Read next: [`super::server`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,14 @@ pub struct ConnectionLimit {
 }
 
 /// The idle connections by the time since which they are idle, with a number that tells equal times apart.
-type IdleConnections = BTreeMap<(Instant, u64), CancellationToken>;
+type IdleConnections = BTreeMap<(Instant, u64), IdleConnection>;
+
+#[derive(Debug)]
+struct IdleConnection {
+    evicted: CancellationToken,
+    /// Whether it may be idle for a limited time only.
+    is_timed: bool,
+}
 
 /// The right to be a connection, until it is dropped or taken back.
 #[derive(Debug)]
@@ -45,8 +52,8 @@ impl ConnectionLimit {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Some(self.permit(permit));
         }
-        let (_, evicted) = locked(&self.idle).pop_first()?;
-        evicted.cancel();
+        let (_, longest) = locked(&self.idle).pop_first()?;
+        longest.evicted.cancel();
         Some(self.next_free().await)
     }
 
@@ -69,23 +76,37 @@ impl ConnectionLimit {
 
     /// Closes every connection that has been idle for this time.
     pub fn close_idle(&self, idle_max: Duration) {
-        let mut idle = locked(&self.idle);
-        while let Some(longest) = idle.first_entry().filter(|entry| entry.key().0.elapsed() >= idle_max) {
-            longest.remove().cancel();
-        }
+        locked(&self.idle).retain(|(since, _), IdleConnection { evicted, is_timed }| {
+            let is_over = *is_timed && since.elapsed() >= idle_max;
+            if is_over {
+                evicted.cancel();
+            }
+            !is_over
+        });
     }
 }
 
 impl ConnectionPermit {
-    /// The connection waits for its caller from now on.
+    /// The connection waits for its caller from now on: for a request, or to read an answer.
     pub fn set_idle(&self) {
+        self.wait(true);
+    }
+
+    /// It waits for the rest of a body, which has a timeout of its own.
+    pub fn set_waiting_for_body(&self) {
+        if locked(&self.place).is_none() {
+            self.wait(false);
+        }
+    }
+
+    fn wait(&self, is_timed: bool) {
         let own = (Instant::now(), self.number);
         self.set_busy();
         *locked(&self.place) = Some(own);
-        locked(&self.idle).insert(own, self.evicted.clone());
+        locked(&self.idle).insert(own, IdleConnection { evicted: self.evicted.clone(), is_timed });
     }
 
-    /// A request has come.
+    /// A request has come, or a part of its body.
     pub fn set_busy(&self) {
         if let Some(place) = locked(&self.place).take() {
             locked(&self.idle).remove(&place);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use metrics::counter;
@@ -126,6 +127,7 @@ async fn refused(problem: Problem, scope: Scope, request: Request) -> Response {
 
 async fn connection_limit_reached() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "all allowed connections are busy: try again")
+        .header(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 async fn not_found(uri: Uri) -> Problem {

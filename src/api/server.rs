@@ -6,11 +6,15 @@
 //! of a body. Knows no route. Read next: [`super::connection_limit`].
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
+use hyper::Request;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
@@ -168,6 +172,38 @@ fn is_of_the_caller(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | ConnectionAborted | ConnectionReset)
 }
 
+/// The body of a request. Its connection gives way to others while it waits for the caller.
+struct CallersBody {
+    body: Incoming,
+    permit: Arc<ConnectionPermit>,
+}
+
+impl Body for CallersBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_pending() {
+            self.permit.set_waiting_for_body()
+        } else {
+            self.permit.set_busy()
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 async fn serve_connection(connection: Connection, routes: Routes, stop: CancellationToken) {
     let Connection { stream, permit, purpose } = connection;
     // Off by default: a response in two writes would wait for the caller's acknowledgement, up to 40 ms.
@@ -180,9 +216,10 @@ async fn serve_connection(connection: Connection, routes: Routes, stop: Cancella
         Purpose::OneProbe => routes.probes,
     });
     let of_requests = Arc::clone(&permit);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         of_requests.set_busy();
-        let (permit, response) = (Arc::clone(&of_requests), routes.call(request));
+        let permit = Arc::clone(&of_requests);
+        let response = routes.call(request.map(|body| CallersBody { body, permit: Arc::clone(&permit) }));
         async move {
             let response = response.await;
             // Also while the response is written: a caller that does not read it is one that is waited for.

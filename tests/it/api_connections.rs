@@ -219,6 +219,24 @@ async fn idle_connections_keep_nobody_out() {
     }
 }
 
+/// Anybody can send half a body, and a thousand of these must not keep API nodes out.
+#[tokio::test]
+async fn a_body_that_does_not_come_keeps_nobody_out() {
+    let server = Server::start(2, LONG).await;
+    let mut halves = [server.caller().await, server.caller().await];
+    for half in &mut halves {
+        half.send("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbo").await;
+    }
+    // A moment may pass until the server waits for their rest.
+    eventually("another caller is answered", || async {
+        let (mut caller, mut read) = (server.caller().await, vec![0; 1024]);
+        caller.send(REQUEST).await;
+        let length = caller.0.read(&mut read).await.expect("an answer");
+        read[..length].ends_with(b"here").then_some(())
+    })
+    .await;
+}
+
 /// If every connection is being answered, none is closed; a probe of the daemon must still be answered.
 #[tokio::test]
 async fn probes_keep_a_place_while_every_connection_is_being_answered() {
