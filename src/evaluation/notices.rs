@@ -13,7 +13,7 @@ use crate::forecast::{DayUsage, ForecastState, UsageProfile, WindowForecast, is_
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::usage_notices::{self, RaiseReply};
 use crate::ledger::{daily_usage, query, usage_profiles};
-use crate::outbox::{NoticeJudge, ResolvedVerdict};
+use crate::outbox::{AlertVerdict, NoticeJudge, ResolvedVerdict};
 use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use crate::subjects::{Plans, Profile, StoredLevels};
 use crate::types::timestamp::Rfc3339;
@@ -220,12 +220,12 @@ impl NoticeJudge for StoredNoticeJudge {
         Box::pin(self.judge_usage(notice, now))
     }
 
-    fn is_alert_true<'a>(
+    fn alert<'a>(
         &'a self,
         alert: &'a Alert,
         contact: Option<&'a ContactId>,
         now: UnixMs,
-    ) -> BoxFuture<'a, RedisResult<bool>> {
+    ) -> BoxFuture<'a, RedisResult<AlertVerdict>> {
         Box::pin(self.judge_alert(alert, contact, now))
     }
 

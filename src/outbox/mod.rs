@@ -85,7 +85,7 @@ pub use fan_out::{FanOutReply, FanOutRequest, FanOutResult, FanOutSource, Source
 pub use fan_out_loop::FanOutLoop;
 pub use lease::{DeliverySet, LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
-pub use notice_judge::{NoticeJudge, ResolvedVerdict, Verdict};
+pub use notice_judge::{AlertVerdict, NoticeJudge, RESOLVED_AFTER, ResolvedVerdict, Verdict};
 pub use notifier::{ChannelNotifier, Notifier};
 pub use pause::{Pause, pause, paused_for, read_pause, resume};
 pub use recipients::Recipients;

@@ -18,7 +18,7 @@ const TOLD_AS_RAISED: Duration = Duration::from_secs(600);
 
 /// How long a higher limit or a credit has to last before the end of alerts is told. An incident that was closed stays
 /// closed, and whoever mistypes a limit corrects it at once.
-const RESOLVED_AFTER: Duration = Duration::from_secs(3);
+pub const RESOLVED_AFTER: Duration = Duration::from_secs(3);
 /// How long the end of alerts waits for what it depends on: a quarter of its age within these bounds.
 const RESOLVED_WAIT_MIN: Duration = Duration::from_millis(250);
 const RESOLVED_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -31,12 +31,12 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
 
     /// Whether an alert is still true, and `contact`, if there is one, was not told of a higher one since. Changes
     /// nothing. After an error the outbox attempts the delivery again.
-    fn is_alert_true<'a>(
+    fn alert<'a>(
         &'a self,
         alert: &'a Alert,
         contact: Option<&'a ContactId>,
         now: UnixMs,
-    ) -> BoxFuture<'a, RedisResult<bool>>;
+    ) -> BoxFuture<'a, RedisResult<AlertVerdict>>;
 
     /// Whether alerts that were delivered to this contact have ended. Those that leave in the same message count as
     /// delivered. If one is open again, the end is withdrawn, and the next one is raised as a new notice. After an
@@ -48,6 +48,17 @@ pub trait NoticeJudge: fmt::Debug + Send + Sync {
         sent_together: &'a [&'a AlertId],
         now: UnixMs,
     ) -> BoxFuture<'a, RedisResult<ResolvedVerdict>>;
+}
+
+/// Whether an alert is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlertVerdict {
+    /// It is true.
+    True,
+    /// Not yet: it may have ended, but that has not lasted long enough, or is not stored.
+    Later,
+    /// Never: it has ended, or the contact knows more.
+    Never,
 }
 
 /// Whether the end of alerts is told to a contact.
@@ -78,8 +89,11 @@ pub(super) async fn judge_alert(
         return Ok(Ok(None));
     }
     let has_waited = request.waited_until.is_some() && request.attempts <= 1;
-    let is_true = judge.is_alert_true(alert, has_waited.then_some(&request.contact.id), request.now).await?;
-    Ok(if is_true { Ok(None) } else { Err(Settlement::Expired) })
+    Ok(match judge.alert(alert, has_waited.then_some(&request.contact.id), request.now).await? {
+        AlertVerdict::True => Ok(None),
+        AlertVerdict::Later => Err(Settlement::Released(RESOLVED_AFTER)),
+        AlertVerdict::Never => Err(Settlement::Expired),
+    })
 }
 
 /// A notice of usage that was attempted soon after it was raised, or before, keeps its content until the time that it

@@ -8,7 +8,7 @@ use quotabell::evaluation::StoredNoticeJudge;
 use quotabell::ledger::alert_ends::{self, AlertGroup, EndsReply};
 use quotabell::ledger::alert_judge::{EndsVerdict, KnownLimit, QuotaState};
 use quotabell::ledger::batch::MetricPeriod;
-use quotabell::outbox::{NoticeJudge as _, ResolvedVerdict};
+use quotabell::outbox::{AlertVerdict, NoticeJudge as _, ResolvedVerdict};
 use quotabell::redis_client::{Partition, Partitions};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
@@ -93,6 +93,11 @@ impl Ends {
         self.partition.client.query(redis::cmd("XLEN").arg(key)).await.expect("answered")
     }
 
+    fn judge(&self) -> StoredNoticeJudge {
+        let partitions = Partitions::new(&self.partition.client, &self.partition.keys);
+        StoredNoticeJudge { partitions, plans: self.plans.clone() }
+    }
+
     async fn verdict(&self, notice: &ResolvedNotice, contact: &str) -> ResolvedVerdict {
         self.verdict_with(notice, contact, &[]).await
     }
@@ -104,9 +109,7 @@ impl Ends {
         contact: &str,
         sent_together: &[&AlertId],
     ) -> ResolvedVerdict {
-        let partitions = Partitions::new(&self.partition.client, &self.partition.keys);
-        let judge = StoredNoticeJudge { partitions, plans: self.plans.clone() };
-        judge.resolved(notice, &ContactId::from_stored(contact), sent_together, self.now).await.expect("judged")
+        self.judge().resolved(notice, &ContactId::from_stored(contact), sent_together, self.now).await.expect("judged")
     }
 
     /// The end in the outbox that was raised last.
@@ -202,6 +205,20 @@ async fn an_end_is_true_for_contacts_that_got_the_alert_once_nothing_is_open() {
     ends.deliver(&second, "got", "delivered").await;
     assert_eq!(ends.verdict(&notice, "got").await, ResolvedVerdict::Never);
     assert!(matches!(ends.verdict(&of_first, "got").await, ResolvedVerdict::True(_)), "each incident is closed");
+}
+
+/// An alert that is given up while somebody corrects a limit is never told.
+#[tokio::test]
+async fn an_alert_is_given_up_only_for_an_end_that_is_stored_and_lasts() {
+    let (ends, alert) = Ends::start().await;
+    let verdict_after = async |ms| ends.judge().alert(&alert, None, ends.now.plus(ms)).await.expect("judged");
+    assert_eq!(verdict_after(9_000).await, AlertVerdict::True);
+    ends.usage.set("alice", &[("limit:requests", "10000/day")]).await;
+    assert_eq!(verdict_after(9_000).await, AlertVerdict::Later, "nobody has noticed the end");
+    assert_eq!(ends.write(&ends.group().await, 0).await, EndsReply::Written);
+    assert_eq!([verdict_after(2_999).await, verdict_after(3_000).await], [AlertVerdict::Later, AlertVerdict::Never]);
+    ends.usage.set("alice", &[("limit:requests", "5000/day")]).await;
+    assert_eq!(verdict_after(3_000).await, AlertVerdict::True);
 }
 
 /// The end of an alert that is open again would wait for ever, or the contact would never hear that it has ended.

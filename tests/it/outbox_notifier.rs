@@ -13,7 +13,9 @@ use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{BoxFuture, ChannelError, ChannelSettings, DnsConfig, Labels, Sample, TestKind};
 use quotabell::contacts::resolver::ContactsSource;
 use quotabell::contacts::{Contact, ContactOptions};
-use quotabell::outbox::{AttemptRequest, DeliverySet, NoticeJudge, Notifier, ResolvedVerdict, RetryConfig, Settlement};
+use quotabell::outbox::{
+    AlertVerdict, AttemptRequest, DeliverySet, NoticeJudge, Notifier, ResolvedVerdict, RetryConfig, Settlement,
+};
 use quotabell::redis_client::Partitions;
 use quotabell::signing::PortalUrls;
 use quotabell::signing::portal_gate::open;
@@ -540,13 +542,14 @@ impl NoticeJudge for AllBut {
         Box::pin(std::future::ready(Ok(present)))
     }
 
-    fn is_alert_true<'a>(
+    fn alert<'a>(
         &'a self,
         alert: &'a Alert,
         _: Option<&'a ContactId>,
         _: UnixMs,
-    ) -> BoxFuture<'a, redis::RedisResult<bool>> {
-        Box::pin(std::future::ready(Ok(alert.used > 0)))
+    ) -> BoxFuture<'a, redis::RedisResult<AlertVerdict>> {
+        let verdict = if alert.used > 0 { AlertVerdict::True } else { AlertVerdict::Never };
+        Box::pin(std::future::ready(Ok(verdict)))
     }
 
     fn resolved<'a>(
