@@ -65,7 +65,8 @@ impl FromStr for UnitsSource {
         let mut parts = path.split('.').map(str::to_owned);
         let is_of_data = parts.next().as_deref() == Some(DATA);
         let names: Vec<String> = parts.collect();
-        let is_path = (1..=PATH_PARTS_MAX).contains(&names.len()) && names.iter().all(|name| !name.is_empty());
+        let is_path = (1..=PATH_PARTS_MAX).contains(&names.len())
+            && names.iter().all(|name| !name.is_empty() && !name.ends_with(OPTIONAL));
         match is_of_data && is_path {
             true => Ok(Self::Path(DataPath { names, is_optional })),
             false => Err(UnitsSourceError(text.to_owned())),
@@ -120,9 +121,20 @@ mod tests {
         for path in ["data.tokens", "data.usage.prompt_tokens", "data.usage.prompt_tokens?"] {
             assert_eq!(read(&format!("{path:?}")).expect(path).to_string(), path);
         }
-        for bad in
-            ["0", "-1", "1.5", "true", "\"\"", "\"data\"", "\"data.\"", "\"data..a\"", "\"data.?\"", "\"a.b\"", "\"3\""]
-        {
+        for bad in [
+            "0",
+            "-1",
+            "1.5",
+            "true",
+            "\"\"",
+            "\"data\"",
+            "\"data.\"",
+            "\"data..a\"",
+            "\"data.?\"",
+            "\"data.a??\"",
+            "\"a.b\"",
+            "\"3\"",
+        ] {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(read("\"data.a.b.c.d.e.f.g.h.i\"").is_err(), "too deep");
