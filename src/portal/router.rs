@@ -23,7 +23,14 @@ const FORM_BYTES_MAX: usize = 16 * 1024;
 
 /// The routes with those of the portal.
 pub fn with_portal(routes: Routes, portal: Arc<PortalState>) -> Routes {
+    // A link without its token: what is nested has no such path.
+    let cut = get(async |State(portal): WithPortal, headers: HeaderMap| {
+        PortalFailure::Cut.into_response(&portal, &headers, "/")
+    });
+    let headers = from_fn_with_state(Arc::clone(&portal), with_headers);
+    let cut = Router::new().route("/portal/", cut).layer(headers.clone()).with_state(Arc::clone(&portal));
     let all = Router::new()
+        .route("/", get(async || (StatusCode::SEE_OTHER, [(LOCATION, "./portal/")])))
         .route("/assets/{name}", get(asset))
         .route("/{token}", get(to_folder))
         .route("/{token}/", get(show::show))
@@ -35,9 +42,9 @@ pub fn with_portal(routes: Routes, portal: Arc<PortalState>) -> Routes {
         // Somebody opened the address of a form.
         .method_not_allowed_fallback(async || (StatusCode::SEE_OTHER, [(LOCATION, "./")]))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .layer(from_fn_with_state(Arc::clone(&portal), with_headers))
+        .layer(headers)
         .with_state(portal);
-    Routes { all: routes.all.nest("/portal", all), probes: routes.probes }
+    Routes { all: routes.all.merge(cut).nest("/portal", all), probes: routes.probes }
 }
 
 /// `GET /portal/{token}`: somebody cut the slash off, as curl does with `./?told=added`. Relative, for proxies with a

@@ -26,7 +26,7 @@ const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
 /// Shortest pause before a ranking of several slices is renewed by one.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Length of that pause, in lengths of the last slice: counting needs the same server.
-const PAUSE: u32 = 30;
+const PAUSE: u32 = 10;
 /// The same while counting lags.
 const LAGGING_PAUSE: u32 = 300;
 /// The share from which a limit without a forecast is as urgent as one that will probably be reached.
@@ -317,7 +317,7 @@ mod tests {
         let [anew, lagging] = [[true, true], [true, false]];
         assert_eq!(walks.map(walked), [anew, lagging, anew, [false, false], [false, false]]);
         let pauses = |lags| [1, 100].map(|ms| pause_after(Duration::from_millis(ms), lags).as_secs());
-        assert_eq!([false, true].map(pauses), [[1, 3], [1, 30]]);
+        assert_eq!([false, true].map(pauses), [[1, 1], [1, 30]]);
     }
 
     /// A list that leaves some out must not pass for all.

@@ -53,7 +53,7 @@ async fn rows_show_the_names_of_metrics_and_amounts_in_their_unit() {
         ("/subject?id=alice", "<td>Mute of API spend</td>"),
         ("/system", "API spend (requests) "),
         ("/near", "<a href=\"near?metric=calls\">calls</a>"),
-        ("/near", "no forecast yet"),
+        ("/near", "no forecast"),
         ("/alerts?subject=alice", "<th>Notified</th>"),
         ("/alerts?nobody=true", "Nobody was notified, or it waits for a contact"),
         ("/top?by=used", "<h2>API spend / day 2"),

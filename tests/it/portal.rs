@@ -190,6 +190,10 @@ async fn a_route_answers_by_the_token_alone() {
             assert_eq!(answer.status, status, "{path}{below}: {}", answer.text);
         }
     }
+    let cut = visitor.get("/portal/").await;
+    judge_html("/portal/", &cut);
+    assert!(cut.status == 404 && cut.text.contains("It is not complete"), "{} {}", cut.status, cut.text);
+    assert_eq!(visitor.get("/portal").await.status, 303);
     // The menu of a contact promises nothing that it lacks: the customer did not add the first.
     let cards = visitor.get(&whole).await.text;
     let cards = found(&cards, "(?s)<section class=\"card\" id=\"c[0-9]+\">(.*?)</section>");

@@ -31,7 +31,8 @@ pub struct DestinationView {
     pub bound: Option<u64>,
     /// Attempts that failed in a row; `null` for one that was never tried.
     pub failures: Option<u64>,
-    /// Why the last of them failed, as far as a delivery that waits says so; null if none failed last.
+    /// Why an attempt failed, as a delivery that waits says; null if none does. A receiver that refuses what it gets
+    /// answers, so these are no failures in a row.
     pub last_error: Option<String>,
     /// Whether nothing leaves because attempts have failed.
     pub circuit: CircuitState,
@@ -174,9 +175,7 @@ pub async fn read_destinations(
     for (at, (name, reply)) in names.iter().zip(replies.chunks(5)).enumerate() {
         let (queued, leased, (bound, failures, probe, opened, away), due, last): Read =
             redis::from_redis_value(redis::Value::Array(reply.to_vec()))?;
-        if failures > Some(0) {
-            of_failed.extend(last.into_iter().chain(due.first().map(|(id, _)| id.clone())).map(|id| (at, id)));
-        }
+        of_failed.extend(last.into_iter().chain(due.first().map(|(id, _)| id.clone())).map(|id| (at, id)));
         let due = due.first().map_or(0, |(_, due)| *due);
         let probe = probe.map(|probe| probe.max(due));
         // Leases above the bound come after those of running attempts.

@@ -127,6 +127,7 @@ fn verdict(problems: usize, counting: &CountingOverviewView) -> String {
     };
     let CountingOverviewView { state, lag, daemons, partitions, .. } = counting;
     let state = match state {
+        CountingState::UpToDate if *lag > 0 => "keeps up",
         CountingState::UpToDate => "is up to date",
         CountingState::Behind => "is behind",
         CountingState::Stopped => "has stopped",
