@@ -106,11 +106,11 @@ impl ConnectionPermit {
         locked(&self.idle).insert(own, IdleConnection { evicted: self.evicted.clone(), is_timed });
     }
 
-    /// A request has come, or a part of its body.
-    pub fn set_busy(&self) {
-        if let Some(place) = locked(&self.place).take() {
-            locked(&self.idle).remove(&place);
-        }
+    /// A request has come, or a part of its body. Returns whether it may be served: if not, the connection is giving
+    /// way to another one.
+    pub fn set_busy(&self) -> bool {
+        let place = locked(&self.place).take();
+        place.is_none_or(|place| locked(&self.idle).remove(&place).is_some())
     }
 
     /// Ends when the connection has to give way.

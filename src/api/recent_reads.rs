@@ -13,7 +13,7 @@ const RANKING_TTL: Duration = Duration::from_secs(10);
 pub const RANKING_TIMEOUT: Duration = Duration::from_secs(30);
 /// A ranking is kept for at least this multiple of the time it took: reading must not slow counting down.
 pub const KEPT_TIMES: u32 = 30;
-/// While counting lags, answers are kept so many times as long.
+/// While counting lags, answers are kept longer by this factor.
 const LAGGING_TIMES: u32 = 10;
 /// Maximum number of answers.
 const KEPT_MAX: usize = 8;

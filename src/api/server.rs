@@ -187,10 +187,11 @@ impl Body for CallersBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if frame.is_pending() {
-            self.permit.set_waiting_for_body()
-        } else {
-            self.permit.set_busy()
+        match frame {
+            Poll::Pending => self.permit.set_waiting_for_body(),
+            // The connection ends: what is not begun must not be done without an answer.
+            Poll::Ready(_) if !self.permit.set_busy() => return Poll::Pending,
+            Poll::Ready(_) => {}
         }
         frame
     }
@@ -217,10 +218,14 @@ async fn serve_connection(connection: Connection, routes: Routes, stop: Cancella
     });
     let of_requests = Arc::clone(&permit);
     let service = service_fn(move |request: Request<Incoming>| {
-        of_requests.set_busy();
+        let may_be_served = of_requests.set_busy();
         let permit = Arc::clone(&of_requests);
         let response = routes.call(request.map(|body| CallersBody { body, permit: Arc::clone(&permit) }));
         async move {
+            if !may_be_served {
+                // The connection ends, which ends this.
+                std::future::pending::<()>().await;
+            }
             let response = response.await;
             // Also while the response is written: a caller that does not read it is one that is waited for.
             permit.set_idle();

@@ -99,7 +99,7 @@ pub(super) async fn count(
     Ok(counted)
 }
 
-/// Whether it takes only some of a state and a destination that were there up to a time.
+/// Whether it asks for more than a state, a destination and a time up to which they were there.
 fn is_narrowed(filter: &DeliveryFilter) -> bool {
     let DeliveryFilter { state: _, destination: _, until: _, subject, channel, error, cause, alert, since, before } =
         filter;

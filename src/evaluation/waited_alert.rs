@@ -13,8 +13,8 @@ use crate::types::{Alert, ContactId, DeliveryId, DeliveryState, EndReason, UnixM
 impl StoredNoticeJudge {
     /// Whether neither a higher limit nor a credit has ended it, and `contact`, if there is one, has got no alert of a
     /// higher threshold that was raised since. That its period is over makes it no less true: a digest may be longer
-    /// than an hour. An end that is not stored, or only for a moment, may be withdrawn: nobody would notice that the
-    /// alert is open again.
+    /// than an hour. If nobody has stored the end, nobody would notice that the alert is open again: it waits until
+    /// then, and until the end has lasted.
     pub(super) async fn judge_alert(
         &self,
         alert: &Alert,

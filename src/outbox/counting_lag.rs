@@ -1,4 +1,4 @@
-//! Whether counting lags: what can wait leaves it the server then.
+//! Whether counting lags. If so, what can wait does.
 //!
 //! Each commit stores how long its reads have been full, so it does not matter which daemon reads the partition, and no
 //! producer's id is used as a time. If counting has stopped for any reason, waiting gains nothing.
@@ -32,7 +32,7 @@ pub async fn is_behind(client: &RedisClient, keys: &Keys) -> RedisResult<bool> {
     Ok(committed_ago < STOPPED_AFTER)
 }
 
-/// Whether the counting of a partition, whichever it is, lags.
+/// Whether the counting of any partition lags.
 ///
 /// # Errors
 ///

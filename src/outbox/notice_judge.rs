@@ -16,8 +16,8 @@ use crate::types::{Alert, AlertId, ContactId, EndReason, Notification, ResolvedN
 /// Times of forecasts are rounded to as much.
 const TOLD_AS_RAISED: Duration = Duration::from_secs(600);
 
-/// How long a higher limit or a credit has to last before the end of alerts is told. An incident that was closed stays
-/// closed, and whoever mistypes a limit corrects it at once.
+/// How long a higher limit or a credit has to last before the end of alerts is told, and before an alert that waits is
+/// given up. An incident that was closed stays closed, and whoever mistypes a limit corrects it at once.
 pub const RESOLVED_AFTER: Duration = Duration::from_secs(3);
 /// How long the end of alerts waits for what it depends on: a quarter of its age within these bounds.
 const RESOLVED_WAIT_MIN: Duration = Duration::from_millis(250);
@@ -91,7 +91,10 @@ pub(super) async fn judge_alert(
     let has_waited = request.waited_until.is_some() && request.attempts <= 1;
     Ok(match judge.alert(alert, has_waited.then_some(&request.contact.id), request.now).await? {
         AlertVerdict::True => Ok(None),
-        AlertVerdict::Later => Err(Settlement::Released(RESOLVED_AFTER)),
+        AlertVerdict::Later => {
+            let age = request.now.since(alert.raised_at_ms);
+            Err(Settlement::Released((age / 4).clamp(RESOLVED_AFTER, RESOLVED_WAIT_MAX)))
+        }
         AlertVerdict::Never => Err(Settlement::Expired),
     })
 }

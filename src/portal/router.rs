@@ -10,7 +10,7 @@ use axum::http::header::{
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 
 use super::assets::PortalAsset;
 use super::notice::PortalFailure;
@@ -24,13 +24,13 @@ const FORM_BYTES_MAX: usize = 16 * 1024;
 /// The routes with those of the portal.
 pub fn with_portal(routes: Routes, portal: Arc<PortalState>) -> Routes {
     // A link without its token: what is nested has no such path.
-    let cut = get(async |State(portal): WithPortal, headers: HeaderMap| {
+    let cut = any(async |State(portal): WithPortal, headers: HeaderMap| {
         PortalFailure::Cut.into_response(&portal, &headers, "/")
     });
     let headers = from_fn_with_state(Arc::clone(&portal), with_headers);
     let cut = Router::new().route("/portal/", cut).layer(headers.clone()).with_state(Arc::clone(&portal));
     let all = Router::new()
-        .route("/", get(async || (StatusCode::SEE_OTHER, [(LOCATION, "./portal/")])))
+        .route("/", any(async || (StatusCode::SEE_OTHER, [(LOCATION, "./portal/")])))
         .route("/assets/{name}", get(asset))
         .route("/{token}", get(to_folder))
         .route("/{token}/", get(show::show))

@@ -47,9 +47,18 @@ impl Server {
                 "slow"
             }
         };
+        let slow_echo = {
+            let (go, began) = (Arc::clone(&go), Arc::clone(&began));
+            move |body: String| async move {
+                began.notify_one();
+                go.notified().await;
+                body
+            }
+        };
         let all = Router::new()
             .route("/", get(|| async { "here" }))
             .route("/slow", get(slow))
+            .route("/slow", post(slow_echo))
             .route("/echo", post(|body: String| async { body }))
             .route("/large", get(|| async { vec![b'x'; LARGE] }));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -235,6 +244,23 @@ async fn a_body_that_does_not_come_keeps_nobody_out() {
         read[..length].ends_with(b"here").then_some(())
     })
     .await;
+}
+
+/// A producer whose events are appended would send them again without the answer.
+#[tokio::test]
+async fn a_request_whose_body_has_come_does_not_give_way() {
+    let server = Server::start(1, LONG).await;
+    let mut caller = server.caller().await;
+    caller.send("POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbo").await;
+    // What reaches the server in between lets it wait for the rest.
+    tokio::task::yield_now().await;
+    caller.send("dy").await;
+    server.began.notified().await;
+    let mut other = server.caller().await;
+    other.send(REQUEST).await;
+    other.reads("probe").await;
+    server.go.notify_one();
+    caller.reads("body").await;
 }
 
 /// If every connection is being answered, none is closed; a probe of the daemon must still be answered.

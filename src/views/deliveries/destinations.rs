@@ -31,8 +31,8 @@ pub struct DestinationView {
     pub bound: Option<u64>,
     /// Attempts that failed in a row; `null` for one that was never tried.
     pub failures: Option<u64>,
-    /// Why an attempt failed, as a delivery that waits says; null if none does. A receiver that refuses what it gets
-    /// answers, so these are no failures in a row.
+    /// The last error of a delivery that waits; null if it was never attempted. A refusal is an answer, so it is none
+    /// of the failures in a row.
     pub last_error: Option<String>,
     /// Whether nothing leaves because attempts have failed.
     pub circuit: CircuitState,
@@ -170,12 +170,12 @@ pub async fn read_destinations(
     type Read = (u64, u64, State, Vec<(String, i64)>, Vec<String>);
     let replies: Vec<redis::Value> = client.pipe(&pipeline).await?;
     let mut views = Vec::with_capacity(names.len());
-    // The delivery that is due last has failed, as a rule: a failure makes it due later. Otherwise the first has.
-    let mut of_failed = Vec::new();
+    // If one has failed, that which is due last has, as a rule: a failure makes it due later. Otherwise the first.
+    let mut examples = Vec::new();
     for (at, (name, reply)) in names.iter().zip(replies.chunks(5)).enumerate() {
         let (queued, leased, (bound, failures, probe, opened, away), due, last): Read =
             redis::from_redis_value(redis::Value::Array(reply.to_vec()))?;
-        of_failed.extend(last.into_iter().chain(due.first().map(|(id, _)| id.clone())).map(|id| (at, id)));
+        examples.extend(last.into_iter().chain(due.first().map(|(id, _)| id.clone())).map(|id| (at, id)));
         let due = due.first().map_or(0, |(_, due)| *due);
         let probe = probe.map(|probe| probe.max(due));
         // Leases above the bound come after those of running attempts.
@@ -199,15 +199,15 @@ pub async fn read_destinations(
             }),
         });
     }
-    if of_failed.is_empty() {
+    if examples.is_empty() {
         return Ok(views);
     }
     let mut pipeline = Pipeline::new();
-    for (_, id) in &of_failed {
+    for (_, id) in &examples {
         pipeline.cmd("HGET").arg(keys.delivery(&DeliveryId::from_stored(id))).arg("last_error");
     }
     let errors: Vec<Option<String>> = client.pipe(&pipeline).await?;
-    for ((at, _), error) in of_failed.into_iter().zip(errors) {
+    for ((at, _), error) in examples.into_iter().zip(errors) {
         views[at].last_error = views[at].last_error.take().or(error);
     }
     Ok(views)
