@@ -26,8 +26,16 @@ type IdleConnections = BTreeMap<(Instant, u64), IdleConnection>;
 #[derive(Debug)]
 struct IdleConnection {
     evicted: CancellationToken,
-    /// Whether it may be idle for a limited time only.
-    is_timed: bool,
+    waits_for: WaitsFor,
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WaitsFor {
+    /// A request, or that an answer is read: for a limited time.
+    RequestOrReading,
+    /// The rest of a body, which has a timeout of its own.
+    Body,
 }
 
 /// The right to be a connection, until it is dropped or taken back.
@@ -76,8 +84,8 @@ impl ConnectionLimit {
 
     /// Closes every connection that has been idle for this time.
     pub fn close_idle(&self, idle_max: Duration) {
-        locked(&self.idle).retain(|(since, _), IdleConnection { evicted, is_timed }| {
-            let is_over = *is_timed && since.elapsed() >= idle_max;
+        locked(&self.idle).retain(|(since, _), IdleConnection { evicted, waits_for }| {
+            let is_over = *waits_for == WaitsFor::RequestOrReading && since.elapsed() >= idle_max;
             if is_over {
                 evicted.cancel();
             }
@@ -89,21 +97,21 @@ impl ConnectionLimit {
 impl ConnectionPermit {
     /// The connection waits for its caller from now on: for a request, or to read an answer.
     pub fn set_idle(&self) {
-        self.wait(true);
+        self.wait(WaitsFor::RequestOrReading);
     }
 
-    /// It waits for the rest of a body, which has a timeout of its own.
+    /// It waits for the rest of a body.
     pub fn set_waiting_for_body(&self) {
         if locked(&self.place).is_none() {
-            self.wait(false);
+            self.wait(WaitsFor::Body);
         }
     }
 
-    fn wait(&self, is_timed: bool) {
+    fn wait(&self, waits_for: WaitsFor) {
         let own = (Instant::now(), self.number);
         self.set_busy();
         *locked(&self.place) = Some(own);
-        locked(&self.idle).insert(own, IdleConnection { evicted: self.evicted.clone(), is_timed });
+        locked(&self.idle).insert(own, IdleConnection { evicted: self.evicted.clone(), waits_for });
     }
 
     /// A request has come, or a part of its body. Returns whether it may be served: if not, the connection is giving

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::outbox::CountingLag;
 use crate::views::TopView;
 use crate::views::top::TopRequest;
 
@@ -14,7 +15,7 @@ pub const RANKING_TIMEOUT: Duration = Duration::from_secs(30);
 /// A ranking is kept for at least this multiple of the time it took: reading must not slow counting down.
 pub const KEPT_TIMES: u32 = 30;
 /// While counting lags, answers are kept longer by this factor.
-const LAGGING_TIMES: u32 = 10;
+const BEHIND_TIMES: u32 = 10;
 /// Maximum number of answers.
 const KEPT_MAX: usize = 8;
 
@@ -47,8 +48,8 @@ struct Read<R, V> {
 }
 
 impl<R, V> Read<R, V> {
-    fn is_recent(&self, lags: bool) -> bool {
-        self.at.elapsed() < self.kept_for * if lags { LAGGING_TIMES } else { 1 }
+    fn is_recent(&self, lag: CountingLag) -> bool {
+        self.at.elapsed() < self.kept_for * if lag == CountingLag::Behind { BEHIND_TIMES } else { 1 }
     }
 }
 
@@ -63,16 +64,15 @@ impl<R: Clone + PartialEq, V> RecentReads<R, V> {
         }
     }
 
-    /// Returns a recent answer, or computes it with `read`. Other callers wait in the meantime. `lags` is whether
-    /// counting lags.
+    /// Returns a recent answer, or computes it with `read`. Other callers wait in the meantime.
     pub async fn get_or_read<E>(
         &self,
         request: &R,
-        lags: bool,
+        lag: CountingLag,
         read: impl Future<Output = Result<V, E>>,
     ) -> Result<Arc<V>, E> {
         let _reading = self.reading.lock().await;
-        if let Some(view) = self.get(request, lags) {
+        if let Some(view) = self.get(request, lag) {
             return Ok(view);
         }
         let forgotten = self.kept().forgotten;
@@ -90,10 +90,10 @@ impl<R: Clone + PartialEq, V> RecentReads<R, V> {
     }
 
     /// A recent answer.
-    pub fn get(&self, request: &R, lags: bool) -> Option<Arc<V>> {
+    pub fn get(&self, request: &R, lag: CountingLag) -> Option<Arc<V>> {
         let mut kept = self.kept();
-        kept.reads.retain(|read| read.is_recent(true));
-        let known = kept.reads.iter().find(|read| read.request == *request && read.is_recent(lags));
+        kept.reads.retain(|read| read.is_recent(CountingLag::Behind));
+        let known = kept.reads.iter().find(|read| read.request == *request && read.is_recent(lag));
         known.map(|read| Arc::clone(&read.view))
     }
 
@@ -124,11 +124,11 @@ mod tests {
     async fn an_answer_is_kept_longer_while_counting_lags() {
         let second = Duration::from_secs(1);
         let reads = RecentReads::new(second, 1);
-        let _: Result<_, ()> = reads.get_or_read(&"near", false, async { Ok(1) }).await;
+        let _: Result<_, ()> = reads.get_or_read(&"near", CountingLag::None, async { Ok(1) }).await;
         let known = [0, 5, 10].map(|seconds| {
             let at = Instant::now().checked_sub(seconds * second).expect("the machine runs for longer");
             reads.kept().reads.iter_mut().for_each(|read| read.at = at);
-            [true, false].map(|lags| reads.get(&"near", lags).is_some())
+            [CountingLag::Behind, CountingLag::None].map(|lag| reads.get(&"near", lag).is_some())
         });
         assert_eq!(known, [[true, true], [true, false], [false, false]]);
     }

@@ -58,8 +58,8 @@ pub(super) async fn top(
     let request = TopRequest { of: MetricPeriod { metric, period }, by, under };
     let read = top::read(partitions, plans, &request, TOP_MAX);
     let erasures = within(CALL_TIMEOUT, erasures::count(partitions.first())).await?;
-    let lags = within(CALL_TIMEOUT, counting_lag::is_any_behind(partitions)).await?;
-    let ranked = within(RANKING_TIMEOUT, top.get_or_read(&(request.clone(), erasures), lags, read)).await?;
+    let lag = within(CALL_TIMEOUT, counting_lag::of_any(partitions)).await?;
+    let ranked = within(RANKING_TIMEOUT, top.get_or_read(&(request.clone(), erasures), lag, read)).await?;
     let mut view = TopView::clone(&ranked);
     view.subjects.truncate(limit);
     Ok(JsonReply(view))

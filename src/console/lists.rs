@@ -25,8 +25,7 @@ use crate::html::chart::Chart;
 use crate::html::fields::Fields;
 use crate::html::href::href_to;
 use crate::ledger::erasures;
-use crate::outbox::counting_lag;
-use crate::outbox::{DeliveryAction, Pause, read_pause};
+use crate::outbox::{CountingLag, DeliveryAction, Pause, counting_lag, read_pause};
 use crate::redis_client::Partition;
 use crate::types::timestamp::TimeOrDate;
 use crate::types::{Channel, DeliveryState, Metric, StreamId, UnixMs, Window};
@@ -159,7 +158,7 @@ pub(super) async fn overview(
     let read = async {
         let erasures = erasures::count(observer.partitions.first()).await?;
         // It says whether counting lags.
-        console.overview.get_or_read(&erasures, false, observer.overview(NearReading::SHORT)).await
+        console.overview.get_or_read(&erasures, CountingLag::None, observer.overview(NearReading::SHORT)).await
     };
     let view = within(CALL_TIMEOUT, read).await?;
     let chart = |count: fn(&HourOverviewView) -> u64| {
@@ -203,10 +202,10 @@ pub(super) async fn near_csv(
     let observer = &console.observer;
     let read = async {
         let erasures = erasures::count(observer.partitions.first()).await?;
-        let lags = counting_lag::is_any_behind(&observer.partitions).await?;
+        let lag = counting_lag::of_any(&observer.partitions).await?;
         let page = NearRequest { after: None, limit: 2 * RANKED_MAX, reading: NearReading::LONG };
         let read = async { observer.near(&filter, page).await.map(|view| NearFile::new(&view)) };
-        console.near_files.get_or_read(&(filter.clone(), erasures), lags, read).await
+        console.near_files.get_or_read(&(filter.clone(), erasures), lag, read).await
     };
     let NearFile { name, csv } = NearFile::clone(&*within(CALL_TIMEOUT, read).await?);
     let name = format!("attachment; filename=\"{name}\"");

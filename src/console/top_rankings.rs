@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::api::problem::{CALL_TIMEOUT, Problem, within};
 use crate::api::recent_reads::{RANKING_TIMEOUT, TopCache};
-use crate::outbox::counting_lag;
+use crate::outbox::{CountingLag, counting_lag};
 use crate::views::Observer;
 use crate::views::top::{self, TOP_MAX, TopRequest, TopView};
 
@@ -46,30 +46,30 @@ impl TopRankings {
         observer: &Observer,
         asked: &Asked,
     ) -> Result<Option<Arc<TopView>>, Problem> {
-        let lags = within(CALL_TIMEOUT, counting_lag::is_any_behind(&observer.partitions)).await?;
+        let lag = within(CALL_TIMEOUT, counting_lag::of_any(&observer.partitions)).await?;
         let ended = self.ended.notified();
-        if let Some(view) = self.made(asked, lags)? {
+        if let Some(view) = self.made(asked, lag)? {
             return Ok(Some(view));
         }
-        self.begin(observer, asked, lags);
+        self.begin(observer, asked, lag);
         let _ = timeout(WAIT_MAX, ended).await;
-        self.made(asked, lags)
+        self.made(asked, lag)
     }
 
-    fn made(&self, asked: &Asked, lags: bool) -> Result<Option<Arc<TopView>>, Problem> {
+    fn made(&self, asked: &Asked, lag: CountingLag) -> Result<Option<Arc<TopView>>, Problem> {
         match self.making().failed.take_if(|(of, _)| of == asked) {
             Some((_, problem)) => Err(problem),
-            None => Ok(self.recent.get(asked, lags)),
+            None => Ok(self.recent.get(asked, lag)),
         }
     }
 
-    fn begin(self: &Arc<Self>, observer: &Observer, asked: &Asked, lags: bool) {
+    fn begin(self: &Arc<Self>, observer: &Observer, asked: &Asked, lag: CountingLag) {
         let mut making = self.making();
         if making.task.as_ref().is_none_or(JoinHandle::is_finished) {
             let (rankings, observer, asked) = (Arc::clone(self), observer.clone(), asked.clone());
             making.task = Some(tokio::spawn(async move {
                 let read = top::read(&observer.partitions, &observer.plans, &asked.0, TOP_MAX);
-                if let Err(problem) = within(RANKING_TIMEOUT, rankings.recent.get_or_read(&asked, lags, read)).await {
+                if let Err(problem) = within(RANKING_TIMEOUT, rankings.recent.get_or_read(&asked, lag, read)).await {
                     rankings.making().failed = Some((asked, problem));
                 }
                 rankings.ended.notify_waiters();

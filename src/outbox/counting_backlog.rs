@@ -10,7 +10,7 @@ use metrics::counter;
 use tokio_util::sync::CancellationToken;
 
 use super::context::OutboxContext;
-use super::counting_lag;
+use super::counting_lag::{self, CountingLag};
 use crate::types::meters;
 
 /// Minimum interval between two reads of the lag.
@@ -33,7 +33,8 @@ impl CountingBacklog {
     pub(super) async fn wait_for_counting(&mut self, outbox: &OutboxContext, took: Duration, stop: &CancellationToken) {
         if self.asked.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
             // If Redis does not answer, the next call reports it.
-            self.is_behind = counting_lag::is_behind(&outbox.client, &outbox.keys).await.unwrap_or(false);
+            let lag = counting_lag::of_partition(&outbox.client, &outbox.keys).await;
+            self.is_behind = lag.is_ok_and(|lag| lag == CountingLag::Behind);
             self.asked = Some(Instant::now());
         }
         if self.is_behind {

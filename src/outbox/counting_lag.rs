@@ -15,21 +15,30 @@ const BEHIND_AFTER: Duration = Duration::from_millis(250);
 /// Counting that has not committed for this time has stopped, or has nothing to count.
 const STOPPED_AFTER: Duration = Duration::from_secs(1);
 
+/// Whether counting lags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CountingLag {
+    /// It keeps up with the stream.
+    None,
+    /// Reads have been full for a while.
+    Behind,
+}
+
 /// Whether the counting of a partition lags.
 ///
 /// # Errors
 ///
 /// The failure of Redis or the connection.
-pub async fn is_behind(client: &RedisClient, keys: &Keys) -> RedisResult<bool> {
+pub async fn of_partition(client: &RedisClient, keys: &Keys) -> RedisResult<CountingLag> {
     let mut command = redis::cmd("HMGET");
     command.arg(keys.checkpoint()).arg(&["committed_at_ms", "behind_ms"]);
     let (committed_at, behind_ms): (Option<i64>, Option<u64>) = client.query(&command).await?;
-    let (Some(committed_at), Some(behind_ms)) = (committed_at, behind_ms) else { return Ok(false) };
+    let (Some(committed_at), Some(behind_ms)) = (committed_at, behind_ms) else { return Ok(CountingLag::None) };
     if Duration::from_millis(behind_ms) <= BEHIND_AFTER {
-        return Ok(false);
+        return Ok(CountingLag::None);
     }
     let committed_ago = client.server_time().await?.since(UnixMs(committed_at));
-    Ok(committed_ago < STOPPED_AFTER)
+    Ok(if committed_ago < STOPPED_AFTER { CountingLag::Behind } else { CountingLag::None })
 }
 
 /// Whether the counting of any partition lags.
@@ -37,11 +46,11 @@ pub async fn is_behind(client: &RedisClient, keys: &Keys) -> RedisResult<bool> {
 /// # Errors
 ///
 /// The failure of Redis or the connection.
-pub async fn is_any_behind(partitions: &Partitions) -> RedisResult<bool> {
+pub async fn of_any(partitions: &Partitions) -> RedisResult<CountingLag> {
     for partition in partitions.iter() {
-        if is_behind(&partition.client, &partition.keys).await? {
-            return Ok(true);
+        if of_partition(&partition.client, &partition.keys).await? == CountingLag::Behind {
+            return Ok(CountingLag::Behind);
         }
     }
-    Ok(false)
+    Ok(CountingLag::None)
 }

@@ -77,6 +77,7 @@ pub use config::{AlertsConfig, DeliveryConfig, MultiplePolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use contact_change_listener::ContactChangeListener;
 pub use context::{DispatcherConfig, OutboxContext};
+pub use counting_lag::CountingLag;
 pub use digest::DigestLoop;
 pub use end_recipients::recipients_of_each;
 pub use enqueue::{EnqueueReply, NewDelivery, enqueue};

@@ -17,7 +17,7 @@ use super::{Cursor, Observer, alerts};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::raised_scan::{self, RaisedPosition};
-use crate::outbox::counting_lag;
+use crate::outbox::{CountingLag, counting_lag};
 use crate::subjects::Plans;
 use crate::types::alert::used_percent;
 use crate::types::timestamp::Rfc3339;
@@ -154,7 +154,7 @@ impl Observer {
     ) -> RedisResult<Arc<NearRanking>> {
         let shared = self.near.get(filter);
         let slices = if is_beginning || shared.best().examined == 0 { reading.slices } else { 0 };
-        let lags = slices > 0 && counting_lag::is_any_behind(&self.partitions).await?;
+        let lag = if slices > 0 { counting_lag::of_any(&self.partitions).await? } else { CountingLag::None };
         for _ in 0..slices {
             let best = shared.best();
             let is_enough = best.is_complete || best.examined > 0 && !reading.waits;
@@ -163,7 +163,7 @@ impl Observer {
                 Err(_) if is_enough => break,
                 Err(_) => shared.walk.lock().await,
             };
-            if !walk.is_due(lags) {
+            if !walk.is_due(lag) {
                 break;
             }
             let began = Instant::now();

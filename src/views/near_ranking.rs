@@ -15,6 +15,7 @@ use crate::forecast::ForecastState;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::SubjectCount;
 use crate::ledger::raised_scan::RaisedPosition;
+use crate::outbox::CountingLag;
 use crate::types::{Alert, DisplayName, Metric, Percent, Period, Subject, UnixMs, Window};
 
 /// Maximum number of limits in a ranking that are not reached, and of those that are: 10 MB at most.
@@ -28,7 +29,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Length of that pause, in lengths of the last slice: counting needs the same server.
 const PAUSE: u32 = 10;
 /// The same while counting lags.
-const LAGGING_PAUSE: u32 = 300;
+const BEHIND_PAUSE: u32 = 300;
 /// The share from which a limit without a forecast is as urgent as one that will probably be reached.
 const ALMOST_USED_UP_PERMILLE: u64 = 950;
 /// The share from which a subject is near to a limit.
@@ -187,10 +188,10 @@ impl NearWalk {
 
     /// Whether another slice is to be examined. A ranking of several slices is renewed by one after each pause, however
     /// many people look at it; while counting lags, one of a single slice too.
-    pub fn is_due(&self, lags: bool) -> bool {
+    pub fn is_due(&self, lag: CountingLag) -> bool {
         let NearRanking { is_complete, slices, .. } = *self.best;
-        let is_short = slices <= 1 && !lags;
-        !is_complete || is_short || self.newest.is_none_or(|(at, took)| pause_after(took, lags) <= at.elapsed())
+        let is_short = slices <= 1 && lag == CountingLag::None;
+        !is_complete || is_short || self.newest.is_none_or(|(at, took)| pause_after(took, lag) <= at.elapsed())
     }
 
     /// Adds the slice that begins at the position, which was read in this time. After the last one, the next is the
@@ -221,8 +222,8 @@ impl NearWalk {
     }
 }
 
-fn pause_after(took: Duration, lags: bool) -> Duration {
-    PAUSE_MIN.max(took * if lags { LAGGING_PAUSE } else { PAUSE })
+fn pause_after(took: Duration, lag: CountingLag) -> Duration {
+    PAUSE_MIN.max(took * if lag == CountingLag::Behind { BEHIND_PAUSE } else { PAUSE })
 }
 
 /// A ranking for each of the last filters. Cheap to clone.
@@ -311,13 +312,13 @@ mod tests {
         let walked = |slices: &[bool]| {
             let mut walk = NearWalk::default();
             slices.iter().for_each(|is_last| walk.add(slice(Vec::new(), *is_last), Duration::ZERO, UnixMs(0)));
-            [false, true].map(|lags| walk.is_due(lags))
+            [CountingLag::None, CountingLag::Behind].map(|lag| walk.is_due(lag))
         };
         let walks: [&[bool]; 5] = [&[], &[true], &[false], &[false, true], &[false, true, false]];
         let [anew, lagging] = [[true, true], [true, false]];
         assert_eq!(walks.map(walked), [anew, lagging, anew, [false, false], [false, false]]);
-        let pauses = |lags| [1, 100].map(|ms| pause_after(Duration::from_millis(ms), lags).as_secs());
-        assert_eq!([false, true].map(pauses), [[1, 1], [1, 30]]);
+        let pauses = |lag| [1, 100].map(|ms| pause_after(Duration::from_millis(ms), lag).as_secs());
+        assert_eq!([CountingLag::None, CountingLag::Behind].map(pauses), [[1, 1], [1, 30]]);
     }
 
     /// A list that leaves some out must not pass for all.
